@@ -1,15 +1,12 @@
 //! The codec against clients that others wrote, over real sockets.
 
-use crate::support::{assert_contains, assert_starts};
+use crate::support::prelude::*;
 use fastcgi_client::io::{AsyncRead, AsyncWrite};
 use forkyard::fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
 use std::fmt::Write as _;
 use std::future::Future;
-use std::io::{self, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::io;
 use std::pin::{Pin, pin};
-use std::process::{Command, Stdio};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use tempfile::TempDir;

@@ -1,13 +1,9 @@
 //! Status and ping pages, compared byte for byte with those of an installed php-fpm 8.2.
 
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 use forkyard::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow, ping, status};
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::killpg;
 use nix::unistd::Pid;
 
 const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
@@ -196,7 +192,7 @@ fn pages_are_php_fpms_to_the_byte() {
     let fpm = PhpFpm::start();
     let start = fpm.start_time();
     let known = known(start);
-    for format in ["text", "html", "xml", "json", "openmetrics"] {
+    each(["text", "html", "xml", "json", "openmetrics"], |format| {
         let (php_head, php_body) = fpm.ask("GET", "/status", format);
         let ours = status(b"GET", format.as_bytes(), &snapshot(start, Vec::new()));
         assert_eq!(head(&ours), php_head, "{format}");
@@ -206,8 +202,7 @@ fn pages_are_php_fpms_to_the_byte() {
         );
         assert_eq!(
             without_numbers(&body(ours), &known),
-            without_numbers(&php_body, &known),
-            "{format}"
+            without_numbers(&php_body, &known)
         );
 
         // Characters that are special in one of the formats, and multi-byte ones.
@@ -230,7 +225,7 @@ fn pages_are_php_fpms_to_the_byte() {
             without_numbers(&php_body, &[]),
             "{query}"
         );
-    }
+    });
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! A small independent FastCGI client: a bug in the library's codec can't hide itself.
 
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::time::Duration;
+use crate::support::prelude::*;
+use std::io;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -4,6 +4,7 @@ use super::client::Request;
 use super::scripts;
 use super::servers::Setup;
 use super::servers::forkyard::Forkyard;
+use crate::support::prelude::*;
 
 #[test]
 fn values_for_one_request_end_with_it() {
@@ -18,10 +19,7 @@ fn values_for_one_request_end_with_it() {
         .with("PHP_VALUE", "precision=3\nprecision=4\nmemory_limit=50M")
         .with("PHP_ADMIN_VALUE", "user_agent=admin\nprecision=5");
     let during = special.send(&server.socket);
-    assert!(
-        during.body().contains("string(1) \"5\"\nbool(false)"),
-        "{during:?}"
-    );
+    assert_contains(&during.body(), "string(1) \"5\"\nbool(false)");
     assert!(during.body().contains("\"admin\""), "{during:?}");
     assert_eq!(plain.send(&server.socket), before);
     assert_eq!(special.send(&server.socket), during);
@@ -38,30 +36,23 @@ fn functions_switched_off_for_one_request_come_back() {
         .clone()
         .with("PHP_ADMIN_VALUE", "disable_functions=strtoupper,no_such")
         .send(&server.socket);
-    assert!(
-        during
-            .body()
-            .contains("Error: Call to undefined function strtoupper()"),
-        "{during:?}"
-    );
+    assert_contains(&during.body(), "Error: Call to undefined function strtoupper()");
     assert_eq!(plain.send(&server.socket), before);
 }
 
 #[test]
 fn what_can_not_be_undone_is_refused() {
     let server = Forkyard::start(&Setup::new());
-    for line in ["extension=ffi", "disable_classes=ArrayObject"] {
+    each(["extension=ffi", "disable_classes=ArrayObject"], |line| {
         let request =
             Request::get(&scripts(), "/functions.php?names=ArrayObject").with("PHP_ADMIN_VALUE", line);
         let reply = request.send(&server.socket);
-        assert!(
-            reply
-                .errors()
-                .starts_with("Passing INI directive through FastCGI: unable to set '"),
-            "{reply:?}"
+        assert_starts(
+            &reply.errors(),
+            "Passing INI directive through FastCGI: unable to set '",
         );
         assert!(reply.body().contains("bool(true)"), "{reply:?}");
-    }
+    });
 }
 
 #[test]

@@ -3,9 +3,7 @@
 use super::client::Request;
 use super::servers::{Setup, directory};
 use super::{Pair, scripts};
-use crate::support::daemon::{Daemon, forkyard, pool};
-use crate::support::is_root;
-use std::fs;
+use crate::support::prelude::*;
 
 pub(super) const WANTED: &str = "FORKYARD_GARBAGE";
 /// PHP allocates with malloc(3), which fills blocks when it allocates and frees them. glibc doesn't fill blocks in its
@@ -26,11 +24,10 @@ fn answers_are_the_same_on_a_heap_full_of_garbage() {
     let pair = Pair::start(&Setup::new().garbage().admin_value("ffi.enable", "1"));
     assert_eq!(pair.get("/heap.php").body(), FILLED);
     let files = directory();
-    fs::write(
+    write_file(
         files.path().join(".user.ini"),
         "precision = 7\nuser_agent = agent\n",
-    )
-    .expect("write");
+    );
     fs::copy(scripts().join("ini.php"), files.path().join("ini.php")).expect("copy");
     let get = |uri: &str| Request::get(&scripts(), uri);
     let upload =
@@ -74,13 +71,13 @@ const WORKER: &str = "<?php while (forkyard_handle_request(function () { require
 #[test]
 fn every_kind_of_worker_reads_json_from_such_a_heap() {
     let application = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
-    let configure = |dir: &std::path::Path| {
+    let configure = |dir: &Path| {
         let [store, user] = match is_root() {
             true => ["store", "user = \"www-data\"\n"],
             false => ["store", ""],
         };
         fs::create_dir(dir.join(store)).expect("mkdir");
-        crate::support::daemon::make_writable(&dir.join(store));
+        make_writable(&dir.join(store));
         let settings = "clear_env = false\npm = \"static\"\nmax_children = 1\n";
         let ffi = "php_admin_value = { \"ffi.enable\" = \"1\" }\n";
         let script = format!("worker = \"{}/worker.php\"\n", dir.display());
@@ -98,7 +95,7 @@ fn every_kind_of_worker_reads_json_from_such_a_heap() {
                 dir.display()
             )
     };
-    let files = crate::support::daemon::directory();
+    let files = directory();
     for (name, text) in [("page.php", PAGE), ("worker.php", WORKER), ("job.php", "<?php")] {
         fs::write(files.path().join(name), text).expect("write");
     }

@@ -5,12 +5,9 @@ use super::servers::forkyard::Forkyard;
 use super::servers::php_fpm::PhpFpm;
 use super::servers::{Setup, directory};
 use super::{Pair, pair, scripts};
-use crate::support::daemon::make_writable;
-use crate::support::{forkyard_fpm, until};
-use std::fs;
-use std::io::Write;
+use crate::support::forkyard_fpm;
+use crate::support::prelude::*;
 use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 const BOUNDARY: &str = "multipart/form-data; boundary=BB";
@@ -116,7 +113,7 @@ fn an_upload_of_100_megabytes_needs_no_memory() {
     let worker = Request::get(&scripts(), "/pid.php")
         .send(&pair.forkyard.socket)
         .body();
-    let status = std::fs::read_to_string(format!("/proc/{worker}/status")).expect("the worker");
+    let status = fs::read_to_string(format!("/proc/{worker}/status")).expect("the worker");
     let peak = status
         .lines()
         .find_map(|line| line.strip_prefix("VmHWM:"))
@@ -137,7 +134,7 @@ fn body_in_a_file() {
     let pair = pair();
     let directory = directory();
     let file = directory.path().join("body");
-    std::fs::write(&file, "a=from+file").expect("the directory is writable");
+    fs::write(&file, "a=from+file").expect("the directory is writable");
     let request = Request::post(&scripts(), "/server.php", FORM, "").with("CONTENT_LENGTH", "11");
     let name = file.display().to_string();
     assert!(

@@ -6,9 +6,7 @@ use super::servers::Setup;
 use super::servers::forkyard::Forkyard;
 use super::servers::php_fpm::{PHP_FPM, PhpFpm};
 use crate::support::forkyard_fpm;
-use serde_json::Value;
-use std::collections::BTreeMap;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const DIFFERENCES: [(&str, &str); 4] = [
     (

@@ -18,12 +18,11 @@ mod settings;
 mod variables;
 mod zero_bytes;
 
+use crate::support::prelude::*;
 use client::{Reply, Request};
 use servers::Setup;
 use servers::forkyard::Forkyard;
 use servers::php_fpm::PhpFpm;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -99,8 +98,8 @@ pub(crate) fn assert_equal(expected: &Reply, answer: &Reply) {
 pub(crate) fn take_file(path: &Path) -> String {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        if let Ok(text) = std::fs::read_to_string(path) {
-            std::fs::remove_file(path).expect("the directory is ours");
+        if let Ok(text) = fs::read_to_string(path) {
+            fs::remove_file(path).expect("the directory is ours");
             return text;
         }
         assert!(Instant::now() < end, "{} does not come", path.display());

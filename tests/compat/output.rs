@@ -3,6 +3,7 @@
 use super::client::{Reply, Request};
 use super::servers::{Setup, directory};
 use super::{Pair, pair, scripts, take_file};
+use crate::support::prelude::*;
 use std::path::Path;
 
 #[test]
@@ -13,10 +14,9 @@ fn response_codes() {
     ] {
         pair.get(&format!("/headers.php?way=code&code={code}"));
     }
-    assert!(
-        pair.get("/headers.php?way=code&code=404")
-            .text()
-            .starts_with("Status: 404 Not Found\r\n")
+    assert_starts(
+        &pair.get("/headers.php?way=code&code=404").text(),
+        "Status: 404 Not Found\r\n",
     );
 }
 
@@ -52,10 +52,9 @@ const HEADER_WAYS: [&str; 25] = [
 fn headers() {
     let pair = pair();
     pair.get_each("/headers.php?way=", &HEADER_WAYS);
-    assert!(
-        pair.get("/headers.php?way=location")
-            .text()
-            .starts_with("Status: 302 Found\r\n")
+    assert_starts(
+        &pair.get("/headers.php?way=location").text(),
+        "Status: 302 Found\r\n",
     );
 }
 
@@ -69,11 +68,10 @@ fn headers_of_other_kinds() {
         pair.get_each("/headers.php?way=", &HEADER_WAYS);
     }
     let pair = Pair::start(&Setup::new().ini("expose_php = 1"));
-    assert!(pair.get("/headers.php").text().contains(concat!(
-        "X-Powered-By: PHP/",
-        env!("FORKYARD_PHP"),
-        "."
-    )));
+    assert_contains(
+        &pair.get("/headers.php").text(),
+        concat!("X-Powered-By: PHP/", env!("FORKYARD_PHP"), "."),
+    );
 }
 
 #[test]
@@ -137,23 +135,10 @@ fn endings() {
         pair.get_each(&format!("/ending.php?display={display}&way="), &ENDINGS);
     }
     let fatal = pair.get("/ending.php?way=fatal");
-    assert!(
-        fatal.text().starts_with("Status: 500 Internal Server Error\r\n"),
-        "{fatal:?}"
-    );
-    assert!(
-        fatal
-            .errors()
-            .starts_with("PHP message: PHP Fatal error:  Uncaught Error"),
-        "{fatal:?}"
-    );
+    assert_starts(&fatal.text(), "Status: 500 Internal Server Error\r\n");
+    assert_starts(&fatal.errors(), "PHP message: PHP Fatal error:  Uncaught Error");
     let warnings = pair.get("/ending.php?way=warnings");
-    assert!(
-        warnings
-            .errors()
-            .contains("PHP message: first; PHP message: PHP Warning"),
-        "{warnings:?}"
-    );
+    assert_contains(&warnings.errors(), "PHP message: first; PHP message: PHP Warning");
 }
 
 #[test]

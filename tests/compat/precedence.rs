@@ -3,6 +3,7 @@
 use super::client::{Kept, Request};
 use super::servers::php_fpm::{PHP_FPM, PhpFpm};
 use super::servers::{Setup, directory};
+use crate::support::prelude::*;
 use crate::support::{assert_contains, forkyard_fpm};
 use std::path::Path;
 
@@ -100,10 +101,7 @@ fn the_same_one_wins_in_every_combination() {
         let mut kept = Kept::open(&ours.socket);
         let check = |kept: &mut Kept, (title, request): &(String, Request)| {
             let expected = request.send(&theirs.socket);
-            assert!(
-                expected.body().starts_with("upload_max_filesize: ["),
-                "{expected:?}"
-            );
+            assert_starts(&expected.body(), "upload_max_filesize: [");
             for (way, reply) in [
                 ("a new connection", request.send(&ours.socket)),
                 ("a kept connection", kept.send(request)),

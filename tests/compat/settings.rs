@@ -3,6 +3,7 @@
 use super::client::Request;
 use super::servers::Setup;
 use super::{Pair, pair, scripts};
+use crate::support::prelude::*;
 use std::path::Path;
 
 const NAMES: &str =
@@ -71,16 +72,11 @@ fn values_for_one_request_that_are_wrong() {
 #[test]
 fn user_ini_files() {
     let setup = Setup::new().ini("user_ini.cache_ttl = -1");
-    for setup in [Setup::new(), setup] {
+    each([Setup::new(), setup], |setup| {
         let pair = Pair::start(&setup);
         for _ in 0..2 {
             let reply = pair.get("/user_ini/deep/show.php");
-            assert!(
-                reply
-                    .body()
-                    .starts_with("prepended\nstring(3) \"77M\"\nstring(1) \"6\""),
-                "{reply:?}"
-            );
+            assert_starts(&reply.body(), "prepended\nstring(3) \"77M\"\nstring(1) \"6\"");
             pair.get("/user_ini/show.php");
             pair.get("/ini.php?names=memory_limit,precision");
             for root in ["/user_ini", "/user_ini/", "/user_ini/deep", "/elsewhere", "/"] {
@@ -89,7 +85,7 @@ fn user_ini_files() {
             }
             pair.same(&Request::get(&scripts(), "/user_ini/deep/show.php").without("DOCUMENT_ROOT"));
         }
-    }
+    });
     let pair = Pair::start(&Setup::new().ini("user_ini.filename ="));
     pair.get("/user_ini/deep/show.php");
 }

@@ -2,9 +2,7 @@
 
 use super::both::forkyard_fpm;
 use super::pair::{Fpm, is_possible};
-use crate::support::assert_contains;
-use crate::support::fcgi::Params;
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 
 const SCRIPTS: &[(&str, &str)] = &[
     (
@@ -169,7 +167,7 @@ fn lines_are_json_if_that_is_wanted() {
         let query = "a\"b\n\\\u{1b}";
         fpm.ask(&fpm.params("status.php", query).with("EXTRA", "x"), b"");
         let line = fpm.read("access");
-        let said: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+        let said: Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!(
             (&said["query"], &said["status"]),
             (&query.into(), &418.into()),
@@ -192,8 +190,8 @@ fn a_rotated_log_is_written_anew_by_the_same_worker() {
     ask();
     for turn in 1..=3 {
         ask();
-        std::fs::rename(fpm.path("access"), fpm.path(&format!("access.{turn}"))).expect("it is there");
-        std::fs::rename(fpm.path("error"), fpm.path(&format!("error.{turn}"))).expect("it is there");
+        fs::rename(fpm.path("access"), fpm.path(&format!("access.{turn}"))).expect("it is there");
+        fs::rename(fpm.path("error"), fpm.path(&format!("error.{turn}"))).expect("it is there");
         ask();
         fpm.signal(Signal::SIGUSR1);
         let said = fpm.wait_for("error", "access log file re-opened");
@@ -212,10 +210,9 @@ fn a_rotated_log_is_written_anew_by_the_same_worker() {
         .collect();
     let wanted: Vec<String> = (1..=expected).map(|number: i32| number.to_string()).collect();
     assert_eq!(numbers, wanted);
-    let pids: std::collections::BTreeSet<&str> =
-        lines.iter().filter_map(|line| line.split(' ').next()).collect();
+    let pids: BTreeSet<&str> = lines.iter().filter_map(|line| line.split(' ').next()).collect();
     assert_eq!(pids.len(), 1, "no worker was replaced");
-    let file = std::fs::metadata(fpm.path("access")).expect("it is there");
+    let file = fs::metadata(fpm.path("access")).expect("it is there");
     assert_eq!((file.permissions().mode() & 0o777, file.uid()), (0o600, 0));
 }
 

@@ -3,13 +3,8 @@
 use super::both::{STOCK, forkyard_fpm, run, without_time};
 use super::pair::{Fpm, is_possible};
 use super::service::Daemon;
-use crate::support::daemon::directory;
-use crate::support::fcgi::Client;
-use crate::support::{assert_contains, ear, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use crate::support::ear;
+use crate::support::prelude::*;
 
 const SCRIPTS: &[(&str, &str)] = &[
     ("ok.php", "<?php echo 'ok';"),
@@ -258,7 +253,7 @@ fn php_fpms_settings_are_in_the_info_with_and_without_php_ini() {
 
 #[test]
 fn what_syslog_does_not_take_is_readable_on_standard_error() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let room = directory();
     let file = room.path().join("fpm.conf");
     let socket = room.path().join("fpm.sock");

@@ -2,13 +2,9 @@
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use super::service::{Daemon, PATIENCE};
-use crate::skip::{needs_file, needs_root};
-use crate::support::assert_contains;
-use crate::support::nginx::{Nginx, curl};
-use std::os::unix::fs::PermissionsExt;
+use crate::skip::needs_file;
+use crate::support::prelude::*;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
-use std::process::Command;
 
 const TREE: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm");
 const UNIT: &str = concat!("/lib/systemd/system/php", env!("FORKYARD_PHP"), "-fpm.service");
@@ -23,8 +19,8 @@ impl Copy {
             directory: tempfile::tempdir().expect("there is room"),
         };
         let path = copy.path("");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
-        std::fs::create_dir_all(copy.path("log")).expect("there is room");
+        fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::create_dir_all(copy.path("log")).expect("there is room");
         let done = Command::new("cp")
             .arg("-rL")
             .arg(TREE)
@@ -32,7 +28,7 @@ impl Copy {
             .status();
         assert!(done.is_ok_and(|status| status.success()), "cp {TREE}");
         for file in ["fpm/php-fpm.conf", "fpm/pool.d/www.conf"] {
-            let text = std::fs::read_to_string(copy.path(file)).expect("it was copied");
+            let text = fs::read_to_string(copy.path(file)).expect("it was copied");
             copy.write(file, &copy.moved(&text));
         }
         copy
@@ -43,7 +39,7 @@ impl Copy {
     }
 
     fn write(&self, name: &str, text: &str) {
-        std::fs::write(self.path(name), text).expect("writable");
+        fs::write(self.path(name), text).expect("writable");
     }
 
     fn moved(&self, text: &str) -> String {
@@ -65,7 +61,7 @@ fn commands(unit: &str, name: &str) -> Vec<String> {
 
 #[test]
 fn the_documents_drop_in_has_the_arguments_of_debians_unit() {
-    let Ok(unit) = std::fs::read_to_string(concat!(
+    let Ok(unit) = fs::read_to_string(concat!(
         "/lib/systemd/system/php",
         env!("FORKYARD_PHP"),
         "-fpm.service"
@@ -87,7 +83,7 @@ fn the_documents_drop_in_has_the_arguments_of_debians_unit() {
 
 #[test]
 fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
-    let Ok(unit) = std::fs::read_to_string(UNIT) else {
+    let Ok(unit) = fs::read_to_string(UNIT) else {
         crate::skip::skip(&format!("there is no {UNIT}"));
         return;
     };
@@ -115,16 +111,15 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
             said.contains(&format!("MAINPID={}", daemon.child.id())),
             "{program}: {said}"
         );
-        let pid = std::fs::read_to_string(copy.path(concat!("php", env!("FORKYARD_PHP"), "-fpm.pid")))
-            .expect("there is a pid file");
+        let pid = read_file(copy.path(concat!("php", env!("FORKYARD_PHP"), "-fpm.pid")));
         assert_eq!(pid, daemon.child.id().to_string());
 
         let post = commands(&unit, "ExecStartPost").remove(0);
         let pool = copy.moved(post.split_whitespace().nth(3).unwrap_or_default());
-        let pool = std::fs::read_to_string(pool).expect("the helper's file");
+        let pool = fs::read_to_string(pool).expect("the helper's file");
         let line = pool.lines().find_map(|line| line.strip_prefix("listen = "));
         let fastcgi = PathBuf::from(line.expect("it says where it listens"));
-        let metadata = std::fs::metadata(&fastcgi).expect("it listens");
+        let metadata = fs::metadata(&fastcgi).expect("it listens");
         assert_eq!(metadata.permissions().mode() & 0o777, 0o660);
 
         let nginx = Nginx::start(
@@ -147,7 +142,7 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
         assert!(done.is_ok_and(|status| status.success()), "{reload}");
         assert_eq!(page(), "fpm-fcgi 128M root");
 
-        daemon.signal(nix::sys::signal::Signal::SIGTERM);
+        daemon.signal(Signal::SIGTERM);
         let status = daemon.child.wait().expect("it is our child");
         assert!(status.success(), "{program}: {status}");
         assert!(
@@ -156,8 +151,7 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
                     .path(concat!("php", env!("FORKYARD_PHP"), "-fpm.pid"))
                     .exists()
         );
-        let log = std::fs::read_to_string(copy.path(concat!("log/php", env!("FORKYARD_PHP"), "-fpm.log")))
-            .expect("a log");
+        let log = read_file(copy.path(concat!("log/php", env!("FORKYARD_PHP"), "-fpm.log")));
         milestones(&log)
     });
     assert_eq!(lines[0], lines[1]);
@@ -192,7 +186,7 @@ fn every_line_that_debian_comments_out_is_read_alike() {
     let prefix = copy.path("").to_string_lossy().trim_end_matches('/').to_owned();
     let mut fine = 0;
     for file in ["fpm/php-fpm.conf", "fpm/pool.d/www.conf"] {
-        let text = std::fs::read_to_string(copy.path(file)).expect("it was copied");
+        let text = fs::read_to_string(copy.path(file)).expect("it was copied");
         let lines = text.lines().filter_map(|line| line.strip_prefix(';'));
         for line in lines.filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase())) {
             copy.write(

@@ -1,8 +1,7 @@
 //! Configuration files, good and bad.
 
 use super::both::{compare, forkyard_fpm, is_stock_there, said};
-use crate::support::{assert_contains, assert_lacks};
-use std::path::Path;
+use crate::support::prelude::*;
 
 const POOL: &str = "[www]\nlisten=/run/forkyard-test.sock\npm=static\npm.max_children=1\n";
 
@@ -141,7 +140,7 @@ pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
     } else {
         format!("error_log = {directory}/log\n{text}")
     };
-    std::fs::write(&path, text).expect("the directory is writable");
+    fs::write(&path, text).expect("the directory is writable");
     path.to_string_lossy().into_owned()
 }
 
@@ -149,7 +148,7 @@ pub(crate) fn prepare(directory: &Path) {
     write(directory, "wrong.conf", "foo = 1\n");
     let own = directory.join("self.conf");
     let text = format!("include = {}\n", own.display());
-    std::fs::write(&own, text).expect("the directory is writable");
+    fs::write(&own, text).expect("the directory is writable");
 }
 
 #[test]
@@ -242,7 +241,7 @@ fn php_fpm_understands_the_sample_as_forkyard_does() {
     assert_lacks(&whole, "/srv");
     for (name, text) in [("sample", SAMPLE), ("whole", &whole)] {
         let path = directory.path().join(name);
-        std::fs::write(&path, text).expect("there is room");
+        fs::write(&path, text).expect("there is room");
         let path = path.display().to_string();
         let arguments = ["-n", "-tt", "-y", &path];
         let (dump, code) = said(forkyard_fpm(), &arguments);

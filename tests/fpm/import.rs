@@ -2,13 +2,11 @@
 
 use super::both::{STOCK, compare, is_stock_there};
 use super::files::{CASES, FULL, VALUES, prepare, write};
-use crate::skip::{needs_file, needs_root};
-use crate::support::assert_contains;
+use crate::skip::needs_file;
+use crate::support::prelude::*;
 use forkyard::config::fpm::{Options, test};
 use forkyard::config::import::{Imported, import};
 use forkyard::config::{Address, Application, Config, Host, Listen, parse};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const OURS: &str = env!("CARGO_BIN_EXE_forkyard");
 
@@ -154,7 +152,7 @@ fn the_command_says_what_it_could_not_take_over() {
         "{file}:8: [pool www] pm.max_spawn_rate is not taken over: it has no effect with pm = static\n"
     );
     assert_eq!(said, expected);
-    let text = std::fs::read_to_string(&target).expect("it was written");
+    let text = fs::read_to_string(&target).expect("it was written");
     let expected = format!(
         "# Made of {file} by forkyard import. conf/forkyard.toml shows every key.\n\n[global]\n\
          error_log = \"{0}/log\"\n\n[pool.www]\nreload = \"always\"\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
@@ -187,7 +185,7 @@ fn the_command_says_what_it_could_not_take_over() {
             target.display()
         ),
     );
-    std::fs::remove_file(&target).expect("it is ours");
+    fs::remove_file(&target).expect("it is ours");
     let wrong = run(&write(path, "wrong.conf", source));
     assert_eq!(wrong.status.code(), Some(78), "{wrong:?}");
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
@@ -362,7 +360,7 @@ fn random_configurations_are_shown_as_in_php_fpm() {
         let mut random = Random(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
         let text = random_file(&mut random, &own).replace("log_level = debug", "log_level = notice");
         let path = directory.path().join("random.conf");
-        std::fs::write(&path, &text).expect("writable");
+        fs::write(&path, &text).expect("writable");
         let path = path.to_string_lossy().into_owned();
         if let Err(difference) = compare("random", &["-n", "-tt", "-R", "-y", &path]) {
             panic!("seed {seed}: {difference}\n{text}");
@@ -375,13 +373,13 @@ fn random_configurations_mean_the_same_as_toml() {
     skip_if!(needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let own = directory.path().to_string_lossy().into_owned();
-    std::fs::create_dir_all("/tmp/run").expect("a directory for relative sockets");
+    fs::create_dir_all("/tmp/run").expect("a directory for relative sockets");
     let mut taken = 0;
     for seed in 1..=300_u64 {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let text = random_file(&mut random, &own);
         let path = directory.path().join("random.conf");
-        std::fs::write(&path, &text).expect("writable");
+        fs::write(&path, &text).expect("writable");
         let outcome = std::panic::catch_unwind(|| round_trip(&path.to_string_lossy()).is_some());
         match outcome {
             Ok(is_taken) => taken += usize::from(is_taken),

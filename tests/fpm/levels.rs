@@ -2,10 +2,8 @@
 
 use super::both::{STOCK, forkyard_fpm, without_time};
 use super::pair::{Fpm, is_possible};
-use crate::support::fcgi::Client;
-use crate::support::{until, wait_until};
+use crate::support::prelude::*;
 use std::fs::OpenOptions;
-use std::io::Write;
 
 const LEVELS: [&str; 5] = ["debug", "notice", "warning", "error", "alert"];
 

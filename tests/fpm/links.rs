@@ -2,18 +2,11 @@
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there, without_time};
 use super::service::{Daemon, install};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_lacks, until, wait_until};
+use crate::support::prelude::*;
 use nix::fcntl::OFlag;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::kill;
 use nix::unistd::{Gid, Pid, Uid, chown, fchown, pipe2};
-use std::fs::{self, File, Permissions};
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::fs::{File, Permissions};
 use std::sync::mpsc::{Receiver, channel};
 
 const OTHER: u32 = 1001;
@@ -143,7 +136,7 @@ fn lines_of(ends: Vec<File>) -> Receiver<String> {
 }
 
 fn is_possible() -> bool {
-    is_stock_there() && !crate::skip::needs_root()
+    is_stock_there() && !needs_root()
 }
 
 #[test]
@@ -195,7 +188,7 @@ fn the_logs_of_a_pool_can_be_such_links() {
             if program != STOCK {
                 daemon.signal(Signal::SIGUSR1);
                 wait_until("the logs to be opened anew", || {
-                    let log = std::fs::read_to_string(site.path("error")).unwrap_or_default();
+                    let log = fs::read_to_string(site.path("error")).unwrap_or_default();
                     log.contains("error log file re-opened")
                 });
                 assert_eq!(until("an answer", answered), "fine");
@@ -228,7 +221,7 @@ fn a_daemon_in_the_background_keeps_the_stream_that_a_log_goes_to() {
         let mut launcher = site.start(program, "-D", 0);
         assert!(launcher.child.wait().expect("it is our child").success());
         launcher.expect("ready to handle connections");
-        let text = std::fs::read_to_string(site.path("pid")).expect("there is a pid file");
+        let text = fs::read_to_string(site.path("pid")).expect("there is a pid file");
         let pid = Pid::from_raw(text.parse().expect("a number"));
         kill(pid, Signal::SIGUSR1).expect("it runs");
         launcher.expect("error log file re-opened");

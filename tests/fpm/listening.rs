@@ -2,10 +2,7 @@
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there, said, without_time};
 use super::pair::{Fpm, is_possible};
-use crate::skip::needs_root;
-use crate::support::fcgi::Client;
-use nix::sys::signal::Signal;
-use std::net::{TcpListener, TcpStream};
+use crate::support::prelude::*;
 
 const PING: &str = "ping.path = /ping\naccess.log = {DIR}/access\n";
 
@@ -70,12 +67,12 @@ fn a_port_that_is_taken_for_ipv6_is_tried_for_ipv4() {
         "error_log = {}\n[www]\nuser = www-data\nlisten = {port}\npm = static\npm.max_children = 1\n",
         log.display()
     );
-    std::fs::write(&path, text).expect("writable");
+    fs::write(&path, text).expect("writable");
     let path = path.to_string_lossy();
     let logs = [STOCK, forkyard_fpm()].map(|program| {
         let (_, code) = said(program, &["-n", "-F", "-y", &path]);
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let _ = std::fs::remove_file(&log);
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        let _ = fs::remove_file(&log);
         let lines: Vec<String> = text.lines().map(|line| without_time(line).to_owned()).collect();
         (lines, code)
     });

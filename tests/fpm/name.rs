@@ -2,12 +2,7 @@
 
 use super::both::forkyard_fpm;
 use super::service::{Daemon, Site};
-use crate::skip::needs_root;
-use crate::support::assert_starts;
-use nix::sys::signal::Signal;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const FORKYARD: &str = env!("CARGO_BIN_EXE_forkyard");
 
@@ -22,8 +17,8 @@ fn the_executed_file_s_name_decides_and_no_other() {
     let directory = tempfile::tempdir().expect("there is room");
     let at = |name: &str| directory.path().join(name);
     crate::support::copy_program(FORKYARD.as_ref(), &at("php-fpm8.2"));
-    std::os::unix::fs::symlink(FORKYARD, at("our-own-company-fpm")).expect("there is room");
-    std::os::unix::fs::symlink(forkyard_fpm(), at("forkyard")).expect("there is room");
+    symlink(FORKYARD, at("our-own-company-fpm")).expect("there is room");
+    symlink(forkyard_fpm(), at("forkyard")).expect("there is room");
     for name in ["php-fpm8.2", "our-own-company-fpm"] {
         let said = help(&mut Command::new(at(name)));
         assert_starts(&said, &format!("Usage: {name} "));
@@ -44,12 +39,12 @@ fn a_link_to_forkyard_runs_under_its_own_name() {
         return;
     };
     let link = site.path("php-fpm8.2");
-    std::os::unix::fs::symlink(FORKYARD, &link).expect("writable");
+    symlink(FORKYARD, &link).expect("writable");
     let file = site.path("php-fpm.conf");
     let mut daemon = Daemon::run(Command::new(&link).args(["-F", "-O", "-y"]).arg(file)).ready();
     for _ in 0..2 {
         assert_eq!(site.ask(), "fpm-fcgi 128M ");
-        let name = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        let name = |pid: i32| fs::read_to_string(format!("/proc/{pid}/comm"));
         for pid in std::iter::once(daemon.pid().as_raw()).chain(daemon.children()) {
             let is_preloader = super::service::title(pid).contains("preloader");
             assert!(
@@ -58,7 +53,7 @@ fn a_link_to_forkyard_runs_under_its_own_name() {
                 name(pid)
             );
         }
-        let program = std::fs::read_link(format!("/proc/{}/exe", daemon.pid())).expect("a link");
+        let program = fs::read_link(format!("/proc/{}/exe", daemon.pid())).expect("a link");
         assert_eq!(program, Path::new(FORKYARD));
         daemon.signal(Signal::SIGUSR2);
         daemon.expect("ready to handle connections");

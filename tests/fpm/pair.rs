@@ -1,20 +1,15 @@
 //! One configuration, run by php-fpm and by forkyard-fpm.
 
 use super::both::forkyard_fpm;
-use crate::support::fcgi::{Answer, Client, Params};
-use nix::sys::signal::{Signal, kill};
+use crate::support::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::fs;
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn is_possible() -> bool {
-    super::both::is_stock_there() && !crate::skip::needs_root()
+    super::both::is_stock_there() && !needs_root()
 }
 
 pub(crate) struct Fpm {

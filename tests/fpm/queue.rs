@@ -1,10 +1,7 @@
 //! `max listen queue` reports a full pool's backlog, as in php-fpm.
 
 use super::pair::{Fpm, is_possible};
-use crate::support::fcgi::Client;
-use serde_json::Value;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 
 const CLIENTS: u64 = 40;
 const WORKERS: u64 = 2;

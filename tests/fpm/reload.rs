@@ -2,9 +2,7 @@
 
 use super::both::{STOCK, forkyard_fpm, without_time};
 use super::pair::{Fpm, is_possible};
-use nix::sys::signal::Signal;
-use std::path::Path;
-use std::process::{Command, Output};
+use crate::support::prelude::*;
 
 const READY: &str = "ready to handle connections";
 
@@ -26,7 +24,7 @@ fn masked(line: &str, program: &str, port: &str) -> String {
 }
 
 fn wait_for_reload(fpm: &Fpm, reloads: usize) -> String {
-    crate::support::until("the reload to be done", || {
+    until("the reload to be done", || {
         let log = fpm.read("error");
         (log.matches(READY).count() == reloads + 1).then_some(log)
     })
@@ -69,7 +67,7 @@ fn output(program: &str, arguments: &[&str]) -> Output {
 fn found(program: &str, arguments: &[&str], master: u32) -> usize {
     let text = String::from_utf8_lossy(&output(program, arguments).stdout).into_owned();
     let children = format!("/proc/{master}/task/{master}/children");
-    let children = std::fs::read_to_string(children).unwrap_or_default();
+    let children = fs::read_to_string(children).unwrap_or_default();
     let is_of =
         |pid: &&str| *pid == master.to_string() || children.split_whitespace().any(|child| child == *pid);
     text.split_whitespace().filter(is_of).count()

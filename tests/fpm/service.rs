@@ -1,15 +1,12 @@
 //! The daemon at work, with Debian's pool file.
 
 use super::both::{forkyard_fpm, without_time};
-use crate::skip::{needs_file, needs_root};
-use crate::support::fcgi::{Client, Params};
-use nix::sys::signal::{Signal, kill};
+use crate::skip::needs_file;
+use crate::support::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::ChildStderr;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 const DEBIANS_POOL: &str = concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/pool.d/www.conf");
 /// The deadline for a log line on a loaded machine.
@@ -25,10 +22,10 @@ impl Site {
         if needs_file(DEBIANS_POOL) {
             return None;
         }
-        let pool = std::fs::read_to_string(DEBIANS_POOL).expect("it can be read");
+        let pool = fs::read_to_string(DEBIANS_POOL).expect("it can be read");
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path().to_owned();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
         let pool = pool.replace(
             concat!("/run/php/php", env!("FORKYARD_PHP"), "-fpm.sock"),
             &path.join("fpm.sock").to_string_lossy(),
@@ -55,8 +52,8 @@ impl Site {
 
     pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
-        std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).expect("writable");
-        std::fs::write(path, text).expect("writable");
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).expect("writable");
+        fs::write(path, text).expect("writable");
     }
 
     pub(crate) fn append(&self, text: &str) {
@@ -64,7 +61,7 @@ impl Site {
     }
 
     pub(crate) fn pool(&self) -> String {
-        std::fs::read_to_string(self.path("pool.d/www.conf")).expect("it was written")
+        fs::read_to_string(self.path("pool.d/www.conf")).expect("it was written")
     }
 
     pub(crate) fn ask(&self) -> String {
@@ -106,7 +103,7 @@ impl Daemon {
 
     pub(crate) fn run(command: &mut Command) -> Daemon {
         command.stdin(Stdio::null()).stderr(Stdio::piped());
-        let mut child = crate::support::until("the program to be nobody's to write to", || {
+        let mut child = until("the program to be nobody's to write to", || {
             match command.spawn() {
                 // Another thread's forked child inherits the open copy until it executes a program.
                 Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
@@ -161,7 +158,7 @@ impl Daemon {
 
     pub(crate) fn children(&self) -> Vec<i32> {
         let path = format!("/proc/{0}/task/{0}/children", self.child.id());
-        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let text = fs::read_to_string(path).unwrap_or_default();
         text.split_whitespace()
             .filter_map(|pid| pid.parse().ok())
             .collect()
@@ -192,7 +189,7 @@ fn lines_of(stream: ChildStderr) -> Receiver<String> {
 }
 
 pub(crate) fn title(pid: i32) -> String {
-    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     text.trim_end_matches(['\0', ' ']).to_owned()
 }
@@ -213,7 +210,7 @@ fn debians_pool_serves_reloads_and_stops() {
             "NOTICE: ready to handle connections".to_owned(),
         ]
     );
-    let written = std::fs::read_to_string(site.path("fpm.pid")).expect("there is a pid file");
+    let written = fs::read_to_string(site.path("fpm.pid")).expect("there is a pid file");
     assert_eq!(written, pid.to_string());
     let expected = format!(
         "php-fpm: master process ({})",
@@ -235,9 +232,9 @@ fn debians_pool_serves_reloads_and_stops() {
     );
     daemon.signal(Signal::SIGUSR2);
     daemon.expect("Reloading in progress");
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = Instant::now() + PATIENCE;
     while site.ask() != "fpm-fcgi 44M two" {
-        assert!(std::time::Instant::now() < end, "the new settings never came");
+        assert!(Instant::now() < end, "the new settings never came");
     }
 
     daemon.stop(Signal::SIGQUIT);
@@ -333,7 +330,7 @@ fn pools_of_two_users_can_have_workers_of_one_zygote() {
     assert_eq!(ask("fpm.sock", "code.php"), "code");
     assert_eq!(ask("fpm.sock", "cached.php"), "cached");
     assert_eq!(ask("other.sock", "cached.php"), "not", "its OPcache is its own");
-    crate::support::until("one zygote and no other preloader", || {
+    until("one zygote and no other preloader", || {
         let titles = daemon.children().into_iter().map(title);
         let preloaders: Vec<String> = titles.filter(|title| title.contains("preloader")).collect();
         (preloaders == ["php-fpm: preloader zygote"]).then_some(())
@@ -368,7 +365,7 @@ pub(crate) fn install(directory: &Path, name: &str) -> PathBuf {
     let target = directory.join(name);
     let new = target.with_extension("new");
     crate::support::copy_program(&Path::new(forkyard_fpm()).with_file_name(name), &new);
-    std::fs::rename(&new, &target).expect("writable");
+    fs::rename(&new, &target).expect("writable");
     target
 }
 
@@ -399,9 +396,9 @@ fn another_program_takes_over_with_the_same_options() {
     daemon.expect("the new workers serve");
     assert_eq!(site.ask(), "fpm-fcgi 33M one");
     assert!(title(daemon.pid().as_raw()).starts_with("php-fpm: master process ("));
-    let end = std::time::Instant::now() + PATIENCE;
+    let end = Instant::now() + PATIENCE;
     while daemon.children().iter().any(|pid| old.contains(pid)) {
-        assert!(std::time::Instant::now() < end, "the old workers never left");
+        assert!(Instant::now() < end, "the old workers never left");
     }
     daemon.stop(Signal::SIGQUIT);
 }

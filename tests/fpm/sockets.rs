@@ -1,9 +1,7 @@
 //! Socket files that were deleted, which php-fpm never binds again, or that have too long a name.
 
 use super::pair::{Fpm, is_possible};
-use crate::support::fcgi::Client;
-use nix::sys::signal::Signal;
-use std::path::Path;
+use crate::support::prelude::*;
 
 #[test]
 fn a_reload_brings_a_deleted_socket_back_as_php_fpm_s_does_not() {
@@ -17,7 +15,7 @@ fn a_reload_brings_a_deleted_socket_back_as_php_fpm_s_does_not() {
     };
     for fpm in &daemons {
         assert_eq!(serves(fpm), Some(true));
-        std::fs::remove_file(fpm.path("main.sock")).expect("it is there");
+        fs::remove_file(fpm.path("main.sock")).expect("it is there");
         fpm.signal(Signal::SIGUSR2);
     }
     let [stock, ours] = &daemons;

@@ -1,10 +1,7 @@
 //! Messages and exit codes of failed starts, in the foreground and background.
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
-use crate::support::assert_contains;
-use std::net::TcpListener;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn write(directory: &Path, global: &str, pool: &str) -> String {
     let path = directory.join("php-fpm.conf");
@@ -12,20 +9,20 @@ fn write(directory: &Path, global: &str, pool: &str) -> String {
         "[global]\nerror_log = {}/log\n{global}\n[www]\nuser = www-data\npm = static\npm.max_children = 1\n{pool}\n",
         directory.display()
     );
-    std::fs::write(&path, text).expect("the directory is writable");
+    fs::write(&path, text).expect("the directory is writable");
     path.to_string_lossy().into_owned()
 }
 
 fn log(directory: &Path) -> String {
     let path = directory.join("log");
-    let text = std::fs::read_to_string(&path).unwrap_or_default();
-    let _ = std::fs::remove_file(path);
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let _ = fs::remove_file(path);
     text
 }
 
 #[test]
 fn a_start_that_fails_has_php_fpms_words_and_code() {
-    skip_if!(!is_stock_there() || crate::skip::needs_root());
+    skip_if!(!is_stock_there() || needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let path = directory.path();
     let held = TcpListener::bind("127.0.0.1:0").expect("there is a port");
@@ -76,7 +73,7 @@ fn a_start_that_fails_has_php_fpms_words_and_code() {
 
 #[test]
 fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
-    skip_if!(!is_stock_there() || crate::skip::needs_root());
+    skip_if!(!is_stock_there() || needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let file = write(directory.path(), "", "listen = nosuch.invalid:9000");
     let said = compare("unknown host", &["-n", "-F", "-y", &file]).unwrap_or_else(|text| panic!("{text}"));
@@ -85,7 +82,7 @@ fn a_host_that_is_not_known_is_said_in_getaddrinfos_words() {
 
 #[test]
 fn a_php_that_does_not_start_is_no_mistake_in_the_configuration() {
-    skip_if!(!is_stock_there() || crate::skip::needs_root());
+    skip_if!(!is_stock_there() || needs_root());
     let directory = tempfile::tempdir().expect("there is room");
     let pool = format!("listen = {}/a.sock", directory.path().display());
     let file = write(directory.path(), "", &pool);

@@ -2,12 +2,7 @@
 
 use super::both::{STOCK, forkyard_fpm, said};
 use super::pair::{Fpm, is_possible};
-use crate::support::fcgi::Client;
-use crate::support::{assert_contains, assert_lacks, assert_success, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SCRIPT: (&str, &str) = ("a.php", "<?php echo 'served';");
 const READY: &str = "ready to handle connections";

@@ -1,13 +1,9 @@
 //! `pm.status_listen` answers what php-fpm answers there, byte for byte.
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_lacks};
-use nix::sys::signal::{Signal, kill};
+use crate::support::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 struct Server {
     child: Child,
@@ -19,8 +15,7 @@ impl Server {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("there is room");
         let path = directory.path().display().to_string();
-        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755))
-            .expect("it is ours");
+        fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
         let user = if nix::unistd::geteuid().is_root() {
             "user = www-data\ngroup = www-data\n"
         } else {
@@ -31,7 +26,7 @@ impl Server {
              listen.mode = 0604\npm = static\npm.max_children = 2\npm.status_listen = {path}/status.sock\n{pages}"
         );
         let file = directory.path().join("fpm.conf");
-        std::fs::write(&file, text).expect("writable");
+        fs::write(&file, text).expect("writable");
         let child = Command::new(program)
             .args(["-F", "-n", "-y"])
             .arg(&file)
@@ -48,7 +43,7 @@ impl Server {
         server
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -112,7 +107,7 @@ fn counted(body: &str) -> Vec<(String, String)> {
         "pid",
         "request duration",
     ];
-    let value: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let value: Value = serde_json::from_str(body).expect("JSON");
     let mut all = Vec::new();
     let objects = std::iter::once(&value).chain(value["processes"].as_array().into_iter().flatten());
     for object in objects {
@@ -164,7 +159,7 @@ fn the_status_address_answers_as_php_fpm_s_does() {
     assert_eq!(theirs, own);
     use std::os::unix::fs::MetadataExt;
     let [theirs, own] = both.map(|server| {
-        let data = std::fs::metadata(server.path("status.sock")).expect("a socket");
+        let data = fs::metadata(server.path("status.sock")).expect("a socket");
         (format!("{:o}", data.mode()), data.uid(), data.gid())
     });
     assert_eq!(theirs, own);

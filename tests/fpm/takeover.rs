@@ -2,13 +2,8 @@
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use super::service::{Daemon, Site, title};
-use crate::skip::needs_root;
-use crate::support::{until, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 fn foreground(program: impl AsRef<std::ffi::OsStr>, site: &Site) -> Command {
     let mut command = Command::new(program);
@@ -22,15 +17,14 @@ fn php_fpm_reloads_into_forkyard() {
         return;
     };
     let program = site.path("php-fpm");
-    std::os::unix::fs::symlink(STOCK, &program).expect("writable");
+    symlink(STOCK, &program).expect("writable");
     let mut daemon = Daemon::run(&mut foreground(&program, &site)).ready();
     assert_eq!(site.ask(), "fpm-fcgi 128M ");
-    let inode =
-        |path: &Path| std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).expect("it is there"));
+    let inode = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).expect("it is there"));
     let before = inode(&site.path("fpm.sock"));
 
-    std::fs::remove_file(&program).expect("it is ours");
-    std::os::unix::fs::symlink(forkyard_fpm(), &program).expect("writable");
+    fs::remove_file(&program).expect("it is ours");
+    symlink(forkyard_fpm(), &program).expect("writable");
     daemon.signal(Signal::SIGUSR2);
     let seen = daemon.expect("reloading: execvp");
     assert!(
@@ -59,9 +53,9 @@ fn sockets_that_the_environment_names_are_used_after_a_look() {
         return;
     };
     let path = site.path("fpm.sock");
-    let socket = std::os::unix::net::UnixListener::bind(&path).expect("writable");
+    let socket = UnixListener::bind(&path).expect("writable");
     let other = site.path("unwanted.sock");
-    let unwanted = std::os::unix::net::UnixListener::bind(&other).expect("writable");
+    let unwanted = UnixListener::bind(&other).expect("writable");
     let mut command = foreground(forkyard_fpm(), &site);
     let value = format!(
         "{}=3,{}=4,/run/x.sock=0,/run/y.sock=99",
@@ -108,17 +102,17 @@ fn the_background_keeps_no_stream_open() {
         command.args(["-D", "-y"]).arg(site.path("php-fpm.conf"));
         let output = command.stdin(Stdio::null()).output().expect("it can be run");
         assert!(output.status.success(), "{program}: {output:?}");
-        let pid = std::fs::read_to_string(site.path("fpm.pid")).expect("it has written it");
+        let pid = fs::read_to_string(site.path("fpm.pid")).expect("it has written it");
         assert_eq!(site.ask(), "fpm-fcgi 128M ");
         let pid = nix::unistd::Pid::from_raw(pid.parse().expect("a number"));
         assert_eq!(nix::unistd::getsid(Some(pid)), Ok(pid), "{program}");
         nix::sys::signal::kill(pid, Signal::SIGTERM).expect("it runs");
         wait_until("its end", || !site.path("fpm.pid").exists());
-        let read = || std::fs::read_to_string(site.path("fpm.log")).unwrap_or_default();
+        let read = || fs::read_to_string(site.path("fpm.log")).unwrap_or_default();
         let log = until("its last line", || {
             Some(read()).filter(|log| log.contains("bye-bye"))
         });
-        let _ = std::fs::remove_file(site.path("fpm.log"));
+        let _ = fs::remove_file(site.path("fpm.log"));
         let text = log.replace(&format!("pid {pid}"), "pid N");
         let lines = text
             .lines()

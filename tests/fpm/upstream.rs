@@ -2,32 +2,26 @@
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said, without_time};
 use super::service::{Daemon, Site};
-use crate::skip::needs_root;
-use crate::support::assert_contains;
-use nix::sys::signal::Signal;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use crate::support::prelude::*;
 
 fn directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("there is room");
     let mode = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(directory.path(), mode).expect("it is ours");
+    fs::set_permissions(directory.path(), mode).expect("it is ours");
     directory
 }
 
 fn put(path: &Path, text: &str) -> String {
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).expect("writable");
+        fs::create_dir_all(parent).expect("writable");
     }
-    std::fs::write(path, text).expect("writable");
+    fs::write(path, text).expect("writable");
     path.to_string_lossy().into_owned()
 }
 
 fn files(path: &Path) -> Vec<String> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.path().is_dir() {
             let inner = files(&entry.path());
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -46,8 +40,8 @@ fn relative_files_are_below_the_prefixes() {
     let made = [STOCK, forkyard_fpm()].map(|program| {
         let directory = directory();
         let own = directory.path();
-        std::fs::create_dir_all(own.join("var/log")).expect("writable");
-        std::fs::create_dir_all(own.join("pools/one")).expect("writable");
+        fs::create_dir_all(own.join("var/log")).expect("writable");
+        fs::create_dir_all(own.join("pools/one")).expect("writable");
         let text = "pid = var/fpm.pid\nerror_log = var/log/fpm.log\n[global]\ndaemonize = no\n\
                     [one]\nprefix = pools/$pool\nuser = www-data\nlisten = $pool.sock\npm = static\n\
                     pm.max_children = 1\naccess.log = $pool.access\nslowlog = $pool.slow\n\
@@ -117,9 +111,7 @@ fn at_level_warning_starts_and_stops_say_nothing() {
         );
         let file = put(&own.join("php-fpm.conf"), &text);
         let mut daemon = Daemon::run(Command::new(program).args(["-n", "-F", "-O", "-y", &file]));
-        crate::support::until("the socket", || {
-            std::os::unix::net::UnixStream::connect(&socket).ok()
-        });
+        until("the socket", || UnixStream::connect(&socket).ok());
         daemon.signal(Signal::SIGTERM);
         assert!(daemon.child.wait().expect("it is our child").success());
         assert_eq!(daemon.lines.iter().collect::<Vec<_>>(), [""; 0], "{program}");
@@ -141,8 +133,8 @@ fn without_root_users_and_priorities_are_ignored_with_a_notice() {
         let file = put(&own.join("php-fpm.conf"), &text);
         let copy = |from: &Path| {
             let target = own.join("bin").join(from.file_name().expect("a name"));
-            std::fs::create_dir_all(own.join("bin")).expect("writable");
-            std::fs::copy(from, &target).expect("writable");
+            fs::create_dir_all(own.join("bin")).expect("writable");
+            fs::copy(from, &target).expect("writable");
             target
         };
         let target = copy(Path::new(program));

@@ -2,9 +2,7 @@
 
 use super::both::forkyard_fpm;
 use super::pair::Fpm;
-use crate::support::assert_lacks;
-use std::fs;
-use std::process::{Command, Output};
+use crate::support::prelude::*;
 
 const PAGE: &str = "<?php echo ini_get('memory_limit'), ' ', getenv('FROM'), ' ', ini_get('date.timezone');";
 
@@ -102,7 +100,7 @@ fn php_fpm_s_rules_hold_for_a_variable_and_it_is_named() {
 
 #[test]
 fn pools_of_php_fpm_s_files_run_as_variables_have_it() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let mut command = Command::new(forkyard_fpm());
     command
         .env("FORKYARD_POOL_WWW__APPLICATION__PHP_VALUE__MEMORY_LIMIT", "50M")

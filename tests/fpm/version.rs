@@ -1,22 +1,20 @@
 //! The PHP version: by the configuration's path, or by the program's name.
 
 use super::both::forkyard_fpm;
-use crate::support::assert_contains;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use crate::support::prelude::*;
 
 const FORKYARD: &str = env!("CARGO_BIN_EXE_forkyard");
 const OTHER: &str = "7.9";
 
 fn configuration(directory: &Path) -> PathBuf {
     let fpm = directory.join(format!("etc/php/{OTHER}/fpm"));
-    std::fs::create_dir_all(&fpm).expect("there is room");
+    fs::create_dir_all(&fpm).expect("there is room");
     let path = fpm.join("php-fpm.conf");
     let text = format!(
         "[global]\nerror_log = {0}/log\n[www]\nuser = www-data\nlisten = {0}/www.sock\npm = static\npm.max_children = 1\n",
         directory.display()
     );
-    std::fs::write(&path, text).expect("there is room");
+    fs::write(&path, text).expect("there is room");
     path
 }
 
@@ -39,19 +37,16 @@ fn an_import_takes_the_version_of_the_path() {
 fn the_name_says_where_the_configuration_is_and_which_php_answers() {
     let directory = tempfile::tempdir().expect("there is room");
     let link = directory.path().join(format!("php-fpm{OTHER}"));
-    std::os::unix::fs::symlink(forkyard_fpm(), &link).expect("there is room");
+    symlink(forkyard_fpm(), &link).expect("there is room");
     let (started, said) = output(Command::new(&link).arg("-F"));
     assert_eq!(started.status.code(), Some(78), "{said}");
     let path = format!("/etc/php/{OTHER}/fpm/php-fpm.conf");
     assert_contains(&said, &format!("failed to open configuration file '{path}'"));
-    for option in ["-t", "-v"] {
+    each(["-t", "-v"], |option| {
         let (asked, said) = output(Command::new(&link).arg(option));
         assert_eq!(asked.status.code(), Some(70), "{option}: {said}");
-        assert!(
-            said.contains(&format!("built without PHP {OTHER}")),
-            "{option}: {said}"
-        );
-    }
+        assert_contains(&said, &format!("built without PHP {OTHER}"));
+    });
 }
 
 #[test]

@@ -1,13 +1,7 @@
 //! Every listening socket is tried again when a connection can't be accepted, though nothing else happens.
 
-use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
-use crate::support::fcgi::{Answer, Client, Params};
+use crate::support::prelude::*;
 use crate::support::strace::Failing;
-use crate::support::{PATIENCE, is_root, place_library, process, until, wait_until};
-use std::fs;
-use std::os::unix::fs::chown;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 /// Errors of accept(2) when the process, the machine or the kernel is out of resources.
 const ERRORS: [&str; 4] = ["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"];
@@ -99,7 +93,7 @@ fn a_router_s() {
 /// Without an injected error: the process runs out of descriptors, and later has some again.
 #[test]
 fn a_router_s_whose_descriptors_are_used_up() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let daemon = start();
     let root = daemon.dir.join("apps/site");
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
@@ -167,9 +161,9 @@ fn the_control_socket() {
             .expect("forkyard");
         wait_until("another attempt", || failing.count() >= FAILURES);
         failing.end();
-        let end = std::time::Instant::now() + PATIENCE;
+        let end = Instant::now() + PATIENCE;
         until("the status", || {
-            assert!(std::time::Instant::now() < end, "{error}");
+            assert!(Instant::now() < end, "{error}");
             status.try_wait().expect("wait")
         });
         let output = status.wait_with_output().expect("output");

@@ -1,13 +1,7 @@
 //! The JSON access log: Python's parser reads every line, whatever a client sends.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::{Client, Params};
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
-use serde_json::Value;
-use std::fs;
-use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 const STRICT: &str = "
 import json, sys

@@ -10,11 +10,7 @@ mod site;
 mod streaming;
 mod transfers;
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::nginx::Nginx;
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
+use crate::support::prelude::*;
 
 fn php_location(root: &str, upstream: &str, extra: &str) -> String {
     format!(

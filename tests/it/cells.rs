@@ -1,13 +1,7 @@
 //! Every runtime in every kind of pool, with and without a worker: broken code never replaces working code, gets an id
 //! if it was the first, and is replaced once repaired.
 
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{is_root, place_library, wait_until};
-use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
+use crate::support::prelude::*;
 
 const OWNER: u32 = 33;
 
@@ -204,7 +198,7 @@ struct Cell<'a> {
 impl Cell<'_> {
     fn write(&self, source: &str) {
         let place = self.root.join(self.runtime.file);
-        crate::support::write_program(&place, source);
+        write_program(&place, source);
         give(&place);
     }
 
@@ -213,8 +207,7 @@ impl Cell<'_> {
         if self.kind == "applications" {
             params = params.with("FORKYARD_APP_ROOT", &self.root.display().to_string());
         }
-        let mut client = self.daemon.client(self.kind);
-        client.request(&params, b"").expect("an answer")
+        self.daemon.ask(self.kind, &params)
     }
 
     fn answers(&self, value: &str) {
@@ -334,7 +327,7 @@ fn every_kind_of_pool(at: usize) {
                 false => runtime.broken.to_owned(),
             };
             let place = root.join(runtime.file);
-            crate::support::write_program(&place, &source);
+            write_program(&place, &source);
             give(&place);
         }
         text

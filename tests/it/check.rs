@@ -1,14 +1,8 @@
 //! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
-use crate::support::daemon::{application_in, directory, forkyard, php_pool, pool, said_by};
-use crate::support::{PHP_VERSION, assert_contains, assert_lacks, is_root};
-use std::fs;
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+use crate::support::PHP_VERSION;
+use crate::support::prelude::*;
 
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
 
@@ -57,11 +51,10 @@ fn php_is_asked_whether_it_starts() {
     assert_contains(&said, "php.ini on line 3; correct it: PHP does without");
     assert_eq!(said.lines().count(), 1, "{said}");
 
-    fs::write(
+    write_file(
         &ini,
         "extension = nonexistent\ndisplay_errors = On\nlog_errors = Off\n",
-    )
-    .expect("php.ini");
+    );
     let said = php_ends(0, path, &named);
     assert_contains(
         &said,
@@ -74,14 +67,13 @@ fn php_is_asked_whether_it_starts() {
     let preload = path.join("preload.php");
     let seen = path.join("seen");
     fs::write(&preload, format!("<?php touch('{}');", seen.display())).expect("script");
-    fs::write(
+    write_file(
         &ini,
         format!(
             "opcache.preload = {}\nopcache.preload_user = nobody\n",
             preload.display()
         ),
-    )
-    .expect("php.ini");
+    );
     php_ends(0, path, &named);
     assert!(!seen.exists());
 
@@ -342,17 +334,16 @@ fn a_stop_that_may_take_longer_than_systemd_waits_is_a_warning() {
         format!("[global]\n{control}\n{pool}")
     };
     ends(0, path, &text("", ""), &["--strict"]);
-    for (control, stop) in [
+    let rows = [
         ("process_control_timeout = \"1h\"", ""),
         ("", "stop_timeout = \"1h\"\n"),
-    ] {
+    ];
+    each(rows, |(control, stop)| {
         let said = ends(0, path, &text(control, stop), &[]);
         let warning = "warning: [pool www] stop_timeout: with process_control_timeout a stop may take 36";
-        assert!(
-            said.contains(warning) && said.contains("TimeoutStopSec"),
-            "{said}"
-        );
-    }
+        assert_contains(&said, warning);
+        assert_contains(&said, "TimeoutStopSec");
+    });
 }
 
 #[test]
@@ -439,7 +430,7 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
     let path = dir.path();
     let warned = "the socket is root's with mode 0660, and a web server that runs as another user can't connect; give it to \
                   the web server's user, with listen.owner = \"www-data\" for example, or set listen.group or listen.mode\n";
-    for (attributes, is_closed) in [
+    let rows = [
         ("", true),
         (", mode = \"0600\"", true),
         (", mode = \"0666\"", false),
@@ -447,7 +438,8 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
         (", group = \"www-data\"", false),
         (", acl_users = [\"www-data\"]", false),
         (", acl_groups = [\"www-data\"]", false),
-    ] {
+    ];
+    each(rows, |(attributes, is_closed)| {
         let listen = format!(
             "listen = {{ address = \"{}/www.sock\"{attributes} }}\n",
             path.display()
@@ -466,14 +458,10 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
         let is_told = said.contains(&format!(
             "forkyard.toml:{line}: warning: [pool www] listen: {warned}"
         ));
-        assert_eq!(
-            (code, is_told),
-            (Some(0), is_closed && is_root()),
-            "{attributes}: {said}"
-        );
+        assert_eq!((code, is_told), (Some(0), is_closed && is_root()), "{said}");
         let (code, _) = check(path, &text, &["--strict"]);
         assert!(!is_root() || (code == Some(0)) != is_closed, "{attributes}");
-    }
+    });
     let text = php_pool(path, &format!("listen = \"127.0.0.1:9\"\n{ONDEMAND}"), "");
     let (_, said) = check(path, &text, &[]);
     assert_lacks(&said, "warning");

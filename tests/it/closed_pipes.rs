@@ -2,15 +2,8 @@
 
 use super::dev::stand::{command, site};
 use super::jobs::Jobs;
-use crate::support::daemon::{directory, forkyard, php_pool};
-use crate::support::nginx::free_port;
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use crate::support::prelude::*;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 fn closed_pipe() -> Stdio {
     let (reader, writer) = nix::unistd::pipe().expect("a pipe");
@@ -64,7 +57,7 @@ fn a_command_ends_quietly_when_its_output_is_not_read() {
 fn a_command_that_fails_has_its_exit_code_when_its_errors_are_not_read() {
     let place = tempfile::tempdir().expect("a directory");
     let file = place.path().join("forkyard.toml");
-    std::fs::write(&file, "[pool.www\n").expect("a configuration");
+    fs::write(&file, "[pool.www\n").expect("a configuration");
     for (arguments, code) in [(["check", "-c"], 78), (["run", "-c"], 78), (["status", "-c"], 78)] {
         let status = own(&arguments)
             .arg(&file)
@@ -82,7 +75,7 @@ fn a_daemon_goes_on_when_its_log_is_not_read() {
     let path = place.path().to_owned();
     let text = php_pool(&path, "pm = \"static\"\nmax_children = 1\n", "");
     let text = format!("[global]\ncontrol = \"{0}/control.sock\"\n{text}", path.display());
-    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut child = forkyard(&["run"], &path)
         .stdout(closed_pipe())
         .stderr(closed_pipe())

@@ -1,9 +1,6 @@
 //! Completions in real shells, with the names of a real daemon.
 
-use crate::support::daemon::{Daemon, pool};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const FORKYARD: &str = env!("CARGO_BIN_EXE_forkyard");
 
@@ -62,7 +59,7 @@ fn bash_completes_the_pools_of_the_running_daemon() {
     assert_eq!(bash("reo", &dir), ["reopen-logs"]);
     assert_eq!(bash("status --met", &dir), ["--metrics"]);
     assert_eq!(bash("pool remove -c \"$3\" ''", &dir), ["blog", "shop"]);
-    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.signal(Signal::SIGTERM);
     daemon.wait();
     assert_eq!(bash("status -c \"$3\" ''", &dir), ["shop", "wiki"]);
 }

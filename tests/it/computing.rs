@@ -1,12 +1,8 @@
 //! Requests that use the CPU, on one processor.
 
-use crate::support::daemon::{Daemon, application_in, folder, forkyard, php_pool, pool};
-use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 const WORKERS: usize = 4;
 const BATCHES: usize = 10;
@@ -65,7 +61,7 @@ fn start(runtime: &str, settings: &str) -> Daemon {
         .and_then(|list| list.trim().split([',', '-']).next())
         .expect("a processor");
     let plain = forkyard(&["run"], dir.path());
-    let mut command = std::process::Command::new("taskset");
+    let mut command = Command::new("taskset");
     command
         .args(["-c", first])
         .arg(plain.get_program())

@@ -1,14 +1,6 @@
 //! The control socket, and the commands that use it.
 
-use crate::support::daemon::{Daemon, php_pool, pool, with_control};
-use crate::support::{assert_contains, assert_starts, until, wait_until};
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Output};
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
@@ -33,7 +25,7 @@ fn connect(daemon: &Daemon) -> UnixStream {
     UnixStream::connect(daemon.dir.join("control.sock")).expect("connect")
 }
 
-fn ask(daemon: &Daemon, request: &str) -> serde_json::Value {
+fn ask(daemon: &Daemon, request: &str) -> Value {
     let mut stream = connect(daemon);
     stream
         .write_all(format!("{request}\n").as_bytes())
@@ -71,11 +63,7 @@ fn it_answers_what_is_asked() {
         assert_eq!(www["generations"][0]["preloader"], daemon.preloaders("www")[0]);
         let found = &www["generations"][0]["workers"][0];
         assert_eq!((&found["pid"], &found["requests"]), (&worker.into(), &1.into()));
-        assert!(
-            found["script"]
-                .as_str()
-                .is_some_and(|script| script.ends_with("/hello.php"))
-        );
+        assert_ends(found["script"].as_str().unwrap_or_default(), "/hello.php");
         found["stage"] == "Idle"
     });
     for nonsense in ["", "{}", "reload", r#"{"command":"reload","now":1}"#] {
@@ -87,7 +75,7 @@ fn it_answers_what_is_asked() {
         "{output}{errors}"
     );
     let (output, _) = texts(&forkyard(&daemon, &["status", "--json"]));
-    let status: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+    let status: Value = serde_json::from_str(&output).expect("JSON");
     assert_eq!(status["pid"], daemon.pid());
     let mode = fs::metadata(daemon.dir.join("control.sock"))
         .expect("socket")
@@ -145,11 +133,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (&answer["result"], &error["line"], &error["column"]),
         (&"error".into(), &line.into(), &1.into())
     );
-    assert!(
-        error["file"]
-            .as_str()
-            .is_some_and(|file| file.ends_with("forkyard.toml"))
-    );
+    assert_ends(error["file"].as_str().unwrap_or_default(), "forkyard.toml");
     let socket = daemon.dir.join("control.sock");
     let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(["reload", "--socket"])
@@ -162,7 +146,7 @@ fn what_is_wrong_is_said_with_its_place() {
     assert_contains(&errors, "the old one stays in force");
     assert_eq!(daemon.workers("www"), old);
     let taken = daemon.dir.join("taken.sock");
-    let _listener = std::os::unix::net::UnixListener::bind(&taken).expect("bind");
+    let _listener = UnixListener::bind(&taken).expect("bind");
     write(&daemon, &configure(&daemon.dir, &[("www", ""), ("taken", "")]));
     let output = forkyard(&daemon, &["reload"]);
     assert_ne!(output.status.code(), Some(0));
@@ -197,18 +181,15 @@ fn a_daemon_is_found_though_its_configuration_has_become_invalid() {
         assert_starts(&errors, &said);
         assert_contains(&errors, "00000000");
     }
-    for file in ["forkyard.toml", "missing.toml"] {
+    each(["forkyard.toml", "missing.toml"], |file| {
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
             .args(["ping", "-c"])
             .arg(daemon.dir.join(file))
             .env("FORKYARD_GLOBAL__CONTROL", &socket)
             .output();
         let (output, errors) = texts(&output.expect("forkyard"));
-        assert!(
-            output.contains(" pid ") && errors.is_empty(),
-            "{file}: {output}{errors}"
-        );
-    }
+        assert!(output.contains(" pid ") && errors.is_empty(), "{output}{errors}");
+    });
     for wrong in [
         valid.replace("[global]", "[global"),
         valid.replace(&global, "[global]\ncontrol = \"control.sock\"\n"),
@@ -245,7 +226,7 @@ fn new_workers_that_do_not_come_up_are_reported() {
 
 #[test]
 fn strangers_are_refused() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
     let socket = daemon.dir.join("control.sock");
     let as_nobody = || {
@@ -310,13 +291,13 @@ fn without_a_socket_it_is_said_what_to_do() {
     let output = forkyard(&daemon, &["reload"]);
     assert_eq!(output.status.code(), Some(69));
     assert!(texts(&output).1.contains("is the daemon running"), "{output:?}");
-    daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    daemon.signal(Signal::SIGUSR2);
     until("the control socket", || {
-        std::os::unix::net::UnixStream::connect(daemon.dir.join("control.sock")).ok()
+        UnixStream::connect(daemon.dir.join("control.sock")).ok()
     });
     assert_eq!(ask(&daemon, r#"{"command":"reload"}"#)["kept"][0], "www");
     write(&daemon, &pool(&daemon.dir, "www", STATIC, PHP));
-    daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    daemon.signal(Signal::SIGUSR2);
     wait_until("the control socket to go", || {
         !daemon.dir.join("control.sock").exists()
     });
@@ -325,14 +306,14 @@ fn without_a_socket_it_is_said_what_to_do() {
 #[test]
 fn a_stale_socket_is_replaced_and_the_end_removes_it() {
     let mut daemon = Daemon::start(|dir| configure(dir, &[("www", "")]));
-    daemon.signal(nix::sys::signal::Signal::SIGKILL);
+    daemon.signal(Signal::SIGKILL);
     daemon.wait();
     wait_until("the workers to leave", || {
         UnixStream::connect(daemon.socket("www")).is_err()
     });
     let mut second = Daemon::start_in(&daemon.dir);
     assert_eq!(ask(&second, r#"{"command":"ping"}"#)["pid"], second.pid());
-    second.signal(nix::sys::signal::Signal::SIGTERM);
+    second.signal(Signal::SIGTERM);
     second.wait();
     assert!(!daemon.dir.join("control.sock").exists());
 }
@@ -366,12 +347,12 @@ fn a_second_daemon_names_the_one_behind_the_socket_and_leaves_it_alone() {
 
 #[test]
 fn without_a_place_for_the_default_control_socket_the_daemon_serves() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     for (global, starts) in [
         ("", true),
         ("[global]\ncontrol = \"/run/forkyard.sock\"\n", false),
     ] {
-        let dir = crate::support::daemon::directory();
+        let dir = directory();
         let place = dir.path().display().to_string();
         let text = global.to_owned() + &php_pool(dir.path(), "pm = \"static\"\nmax_children = 1\n", "");
         fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");

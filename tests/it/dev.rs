@@ -5,10 +5,8 @@ mod pages;
 pub(super) mod stand;
 mod websockets;
 
-use crate::support::{assert_contains, assert_lacks, wait_until};
+use crate::support::prelude::*;
 use stand::{Dev, site};
-use std::fs;
-use std::io::{Read, Write};
 
 struct Case {
     name: &'static str,
@@ -311,7 +309,7 @@ fn a_name_that_is_not_this_machine_s_is_refused() {
     let (_dir, root) = site(&[("index.php", "<?php echo 'mine';"), ("page.html", "mine")]);
     let names = ["--allowed-host", ".shop.test", "--allowed-host", "one.test"];
     let dev = Dev::start_with(&root, &names);
-    for (host, status) in [
+    let rows = [
         ("localhost", 200),
         ("127.0.0.1:8000", 200),
         ("a.shop.test", 200),
@@ -319,7 +317,8 @@ fn a_name_that_is_not_this_machine_s_is_refused() {
         ("a.one.test", 403),
         ("evil.test", 403),
         ("127.0.0.1.evil.test", 403),
-    ] {
+    ];
+    each(rows, |(host, status)| {
         for path in ["/", "/page.html", "/missing.css"] {
             let page = dev.get_by(host, path);
             let status = if path == "/missing.css" && status == 200 {
@@ -328,14 +327,9 @@ fn a_name_that_is_not_this_machine_s_is_refused() {
                 status
             };
             assert_eq!(page.status, status, "{host} {path}: {}", page.body);
-            assert_eq!(
-                page.body.contains("mine"),
-                status == 200,
-                "{host} {path}: {}",
-                page.body
-            );
+            assert_eq!(page.body.contains("mine"), status == 200, "{path}: {}", page.body);
         }
-    }
+    });
     let page = dev.get_by("evil.test", "/");
     assert_contains(&page.body, "--allowed-host");
     dev.end();
@@ -346,8 +340,8 @@ fn a_link_out_of_the_directory_is_not_followed() {
     let (dir, root) = site(&[("wsgi.py", WSGI), ("public/a.css", "css")]);
     let secret = dir.path().join("secret.txt");
     fs::write(&secret, "hunter2").expect("write");
-    std::os::unix::fs::symlink(&secret, root.join("public/b.css")).expect("link");
-    std::os::unix::fs::symlink(root.join("wsgi.py"), root.join("public/c.css")).expect("link");
+    symlink(&secret, root.join("public/b.css")).expect("link");
+    symlink(root.join("wsgi.py"), root.join("public/c.css")).expect("link");
     let dev = Dev::start(&root);
     let page = dev.get("/b.css");
     assert_eq!(page.status, 403, "{}", page.body);
@@ -372,7 +366,7 @@ fn a_page_about_a_failed_start_has_no_values_of_the_environment() {
         .expect("the command");
     let (words, _) = rest.split_once('`').expect("its end");
     let (socket, id) = words.split_once(' ').expect("an id");
-    let shown = std::process::Command::new(env!("CARGO_BIN_EXE_forkyard"))
+    let shown = Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(["error", "--socket", socket, id])
         .output()
         .expect("forkyard error");

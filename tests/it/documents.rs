@@ -12,12 +12,8 @@ mod readme;
 mod secrets;
 pub(crate) mod served;
 
-use crate::support::daemon::{directory, php_pool};
+use crate::support::prelude::*;
 use blocks::{Block, documents, root};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
 
 const COMMANDS: &[&str] = &[
     "adduser",

@@ -1,7 +1,6 @@
 //! Many crashes in a short time give every pool new processes.
 
-use crate::support::daemon::{Daemon, php_pool, pool};
-use crate::support::wait_until;
+use crate::support::prelude::*;
 
 const CRASH: &str = "<?php posix_kill(getmypid(), 11); sleep(5);";
 

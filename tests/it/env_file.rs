@@ -1,11 +1,6 @@
 //! `env_file`: secrets of an application, for every runtime, in both kinds of pool.
 
-use crate::support::daemon::{Daemon, pool, with_control};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{assert_contains, is_root, place_library, wait_until};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::Path;
+use crate::support::prelude::*;
 
 const USER: u32 = 33;
 
@@ -104,7 +99,7 @@ impl Case {
 
 fn write(path: &Path, text: &str, mode: u32) {
     let _ = fs::remove_file(path);
-    crate::support::write_program(path, text);
+    write_program(path, text);
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
     if is_root() {
         chown(path, Some(USER), Some(USER)).expect("chown");
@@ -136,10 +131,7 @@ fn ask(daemon: &Daemon, name: &str, root: &Path, case: &Case) -> Answer {
 fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {
     let output = daemon.run(arguments);
     let said = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
-    )
+    (output.status.success(), text_of(&said))
 }
 
 #[test]
@@ -264,7 +256,7 @@ fn a_file_that_is_not_safe_or_not_right_keeps_the_application_from_starting() {
 
 #[test]
 fn another_user_s_file_is_not_read() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let said = refused(|root| chown(root.join(".env"), Some(34), Some(34)).expect("chown"));
     assert_contains(&said, "belongs to user 34");
     let said = refused(|root| {
@@ -280,7 +272,7 @@ fn another_user_s_file_is_not_read() {
 
 #[test]
 fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     place_library();
     let case = CASES.iter().find(|case| case.runtime == "wsgi").expect("wsgi");
     for own in [true, false] {
@@ -317,7 +309,7 @@ fn no_report_shows_a_secret() {
     let python = "import os\nprint('url', os.environ['SECRET'])\nraise ValueError(os.environ['SECRET'])\n";
     let node =
         "console.log('url', process.env.SECRET);\nthrow new TypeError('ValueError ' + process.env.SECRET);\n";
-    for (name, code) in [("wsgi", python), ("node", node)] {
+    each([("wsgi", python), ("node", node)], |(name, code)| {
         let case = CASES.iter().find(|case| case.runtime == name).expect("the case");
         let daemon = Daemon::start(|dir| {
             let root = dir.join(name);
@@ -339,12 +331,10 @@ fn no_report_shows_a_secret() {
         let shown = ["--json", "--html"].map(|form| run(&daemon, &["error", form]).1);
         for text in [page, run(&daemon, &["error"]).1].iter().chain(&shown) {
             assert!(text.contains("ValueError"), "{name}: {text}");
-            assert!(
-                !text.contains("hunter22") && !text.contains("PIN=12"),
-                "{name}: {text}"
-            );
+            assert_lacks(text, "hunter22");
+            assert_lacks(text, "PIN=12");
         }
         let is_shown = shown[1].contains("PIN=&#60;hidden&#62;");
         assert_eq!(is_shown, name == "node", "{name}: {}", shown[1]);
-    }
+    });
 }

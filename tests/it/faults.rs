@@ -1,9 +1,6 @@
 //! Scripts that misbehave hurt their own request only.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
-use std::io::BufRead;
+use crate::support::prelude::*;
 
 fn daemon(settings: &str) -> Daemon {
     let daemon =
@@ -52,8 +49,7 @@ fn a_url_that_crashes_holds_nobody_back() {
     ];
     let daemon = Daemon::start(|dir| {
         let runtime = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
-        let pools =
-            managers.map(|(name, settings)| crate::support::daemon::pool(dir, name, settings, runtime));
+        let pools = managers.map(|(name, settings)| pool(dir, name, settings, runtime));
         pools.concat()
     });
     daemon.write("ok.php", "<?php echo 'fine';");
@@ -113,11 +109,11 @@ fn a_script_that_ignores_term_is_killed() {
 fn the_preloader_can_be_killed() {
     let daemon = daemon("");
     let preloader = daemon.preloaders("www")[0];
-    crate::support::process::signal(preloader, nix::sys::signal::Signal::SIGKILL);
+    process::signal(preloader, Signal::SIGKILL);
     daemon.wait_for("[pool www] the preloader exited on signal 9");
     assert_eq!(daemon.get("www", "ok.php").body(), "fine", "its workers go on");
     let worker = daemon.workers("www")[0];
-    crate::support::process::signal(worker, nix::sys::signal::Signal::SIGKILL);
+    process::signal(worker, Signal::SIGKILL);
     wait_until("a worker from a new preloader", || {
         let now = daemon.workers("www");
         now.len() == 2 && !now.contains(&worker)
@@ -144,7 +140,7 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
         let pool = |name: &str| {
             let settings = "pm = \"dynamic\"\nmax_children = 3\nstart_servers = 1\nmin_spare_servers = 1\n\
                             max_spare_servers = 2\ncatch_workers_output = true\n";
-            crate::support::daemon::pool(
+            pool(
                 dir,
                 name,
                 settings,
@@ -175,10 +171,10 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
                     pass\n\
         print(written)\n";
     let stop = daemon.dir.join("stop");
-    let mut flood = std::process::Command::new("/usr/bin/python3")
+    let mut flood = Command::new("/usr/bin/python3")
         .args(["-c", script, &worker.to_string()])
         .arg(&stop)
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .expect("python3");
     let mut lines = std::io::BufReader::new(flood.stdout.take().expect("its output")).lines();
@@ -190,7 +186,7 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
     for _ in 0..50 {
         assert_eq!(daemon.get("quiet", "ok.php").body(), "fine");
     }
-    std::fs::write(&stop, "").expect("stop");
+    fs::write(&stop, "").expect("stop");
     let written = number();
     assert!(written > 100_000, "{written} bytes are no flood");
     assert!(flood.wait().expect("the flood").success());
@@ -205,11 +201,11 @@ fn an_answer_that_nobody_reads_is_nobody_elses() {
     let secret = "<?php file_put_contents('begun', ''); while (!file_exists('gone')) { usleep(1000); clearstatcache(); }
         ignore_user_abort(true); echo str_repeat('secret', 5000);";
     daemon.write("secret.php", secret);
-    crate::support::daemon::make_writable(&daemon.dir);
+    make_writable(&daemon.dir);
     for keep in [false, true] {
         let _ = (
-            std::fs::remove_file(daemon.dir.join("begun")),
-            std::fs::remove_file(daemon.dir.join("gone")),
+            fs::remove_file(daemon.dir.join("begun")),
+            fs::remove_file(daemon.dir.join("gone")),
         );
         let mut client = daemon.client("www");
         client.keep = keep;

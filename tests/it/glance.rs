@@ -1,11 +1,6 @@
 //! `forkyard status`: a summary of all pools, and one in full.
 
-use crate::support::daemon::{Daemon, application_in, pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, until, wait_until};
-use std::fs;
-use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 
@@ -65,13 +60,7 @@ fn three_hundred_pools_have_a_line_each_and_a_sum() {
             "site299", "ondemand", "serving", "0", "0", "2", "0", "0", "0", "-", "0.0", "s"
         ]
     );
-    assert!(
-        table
-            .lines()
-            .last()
-            .is_some_and(|line| line.starts_with("300 pools ")),
-        "{table}"
-    );
+    assert_starts(table.lines().last().unwrap_or_default(), "300 pools ");
     assert_eq!(line(&table, "300")[2..6], ["0", "0", "600", "0"]);
 }
 
@@ -123,8 +112,7 @@ fn one_pool_is_shown_with_its_requests() {
         memory.parse::<f64>().expect("a number of MiB")
     });
     assert_eq!(first.starts_with("one") || one == two, one >= two, "{table}");
-    let json: serde_json::Value =
-        serde_json::from_slice(&status(&daemon, &["two", "--json"]).stdout).expect("JSON");
+    let json: Value = serde_json::from_slice(&status(&daemon, &["two", "--json"]).stdout).expect("JSON");
     assert_eq!(json["pools"].as_array().map(Vec::len), Some(1));
     assert_eq!(json["pools"][0]["counts"]["requests"], 1);
     assert_eq!(json["pools"][0]["limits"]["max_children"], 3);
@@ -175,7 +163,7 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
 
 #[test]
 fn a_worker_that_is_being_made_is_as_old_as_it_is() {
-    crate::support::place_library();
+    place_library();
     let begun = Instant::now();
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("wsgi.py"), "open('gate').read()\n").expect("write");
@@ -187,7 +175,7 @@ fn a_worker_that_is_being_made_is_as_old_as_it_is() {
     });
     let worker = until("a worker", || {
         let status = text(&status(&daemon, &["--json", "www"]).stdout);
-        let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+        let status: Value = serde_json::from_str(&status).expect("JSON");
         let worker = status["pools"][0]["generations"][0]["workers"][0].clone();
         worker.is_object().then_some(worker)
     });

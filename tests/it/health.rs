@@ -1,13 +1,7 @@
 //! What service managers, probes and log rotation ask: ping, health, drain, reopen-logs.
 
-use crate::support::daemon::{self, Daemon, make_writable, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+use crate::support::daemon;
+use crate::support::prelude::*;
 
 fn start(global: &str) -> Daemon {
     Daemon::start(|dir| {

@@ -1,11 +1,7 @@
 //! The keeper: clients do not notice that a master is killed.
 
-use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_lacks, process, until, wait_until};
+use crate::support::prelude::*;
 use forkyard_protocol::handover::document::Document;
-use nix::sys::signal::Signal;
-use std::fs;
 use std::os::unix::fs::FileExt;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
@@ -96,7 +92,7 @@ fn open_descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-fn descriptor(pid: u32, text: &str) -> Vec<std::path::PathBuf> {
+fn descriptor(pid: u32, text: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).expect("descriptors");
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
     paths
@@ -139,7 +135,7 @@ fn a_master_s_death_is_in_the_error_log_in_its_format() {
         log
     };
     let log = configure("error.log");
-    let lines = |log: &std::path::Path, text: &str| -> Vec<serde_json::Value> {
+    let lines = |log: &Path, text: &str| -> Vec<Value> {
         let all = fs::read_to_string(log).unwrap_or_default();
         let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         all.lines()
@@ -147,7 +143,7 @@ fn a_master_s_death_is_in_the_error_log_in_its_format() {
             .map(parse)
             .collect()
     };
-    let wait_for = |log: &std::path::Path, text: &str, count: usize| {
+    let wait_for = |log: &Path, text: &str, count: usize| {
         until(&format!("{text} in {}", log.display()), || {
             let found = lines(log, text);
             (found.len() >= count).then(|| found[count - 1].clone())
@@ -158,7 +154,7 @@ fn a_master_s_death_is_in_the_error_log_in_its_format() {
         _dir: dir,
     };
     wait_for(&log, "ready to handle connections", 1);
-    let kill = |log: &std::path::Path, ready: usize| {
+    let kill = |log: &Path, ready: usize| {
         let master = kept.master();
         process::signal(master, Signal::SIGKILL);
         let line = wait_for(
@@ -236,11 +232,10 @@ fn a_wrong_configuration_at_the_start_is_an_error() {
 fn a_configuration_that_was_spoilt_meanwhile_does_not_end_the_service() {
     let kept = Kept::start(STATIC);
     kept.wait_until_known(3);
-    fs::write(
+    write_file(
         kept.daemon.dir.join("forkyard.toml"),
         "[pool.www]\nmax_childern = 1\n",
-    )
-    .expect("write");
+    );
     process::signal(kept.master(), Signal::SIGKILL);
     kept.daemon.wait_for("the one before it stays in force");
     kept.daemon.wait_for("the new workers serve");

@@ -1,10 +1,6 @@
 //! Kept connections never pin a worker.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_starts, process, wait_until};
-use nix::sys::signal::Signal;
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 
 fn daemon(workers: u32) -> Daemon {
     let settings = format!("pm = \"static\"\nmax_children = {workers}\n");
@@ -54,7 +50,7 @@ fn a_slow_request_does_not_hold_the_workers_other_connections() {
         }
     }
     assert!(begun.elapsed() < Duration::from_secs(10));
-    std::fs::write(&go, "").expect("go");
+    fs::write(&go, "").expect("go");
     assert_eq!(slow.answer().expect("answer").body(), "held");
     assert!(
         slow.request(&params, b"").expect("answer").ended,
@@ -69,7 +65,7 @@ fn a_worn_out_worker_hands_its_connections_on() {
     daemon.write("pid.php", "<?php echo getmypid();");
     let params = Params::get(&daemon.dir, "pid.php", "");
     let mut client = daemon.client("www").kept();
-    let mut pids = std::collections::BTreeSet::new();
+    let mut pids = BTreeSet::new();
     for _ in 0..40 {
         let answer = client.request(&params, b"").expect("answer");
         assert!(answer.ended);
@@ -139,7 +135,7 @@ fn kept_requests_are_counted_one_by_one() {
     }
     let status = Params::get(&daemon.dir, "status", "json&full");
     let page = daemon.ask("www", &status).body();
-    let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
+    let page: Value = serde_json::from_str(&page).expect("JSON");
     assert_eq!(page["accepted conn"], 4, "{page}");
     assert_eq!(page["processes"][0]["requests"], 4, "{page}");
     assert_eq!(

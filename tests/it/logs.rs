@@ -1,17 +1,12 @@
 //! Log destinations, formats, and a full disk.
 
-use crate::support::daemon::{Daemon, directory, forkyard, php_pool, with_control};
-use crate::support::{
-    PATIENCE, assert_contains, assert_lacks, assert_starts, assert_success, ear, hear, until, wait_until,
-};
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use std::fs;
+use crate::support::prelude::*;
+use crate::support::{ear, hear};
 use std::os::unix::net::UnixDatagram;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
-fn start_with_syslog(path: &std::path::Path, text: &str) -> (Daemon, UnixDatagram) {
+fn start_with_syslog(path: &Path, text: &str) -> (Daemon, UnixDatagram) {
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let socket = ear(&path.join("log"));
     let mut command = forkyard(&["run"], path);
@@ -35,7 +30,7 @@ fn syslog_gets_what_php_fpm_would_send() {
     let expected = format!("{}]: [NOTICE] ready to handle connections", daemon.pid());
     assert_eq!(rest, expected);
     let workers = daemon.wait_for_workers("www", 1);
-    crate::support::process::signal(workers[0], Signal::SIGKILL);
+    process::signal(workers[0], Signal::SIGKILL);
     assert!(hear(&socket, "exited on signal 9").starts_with("<156>"));
     // No process reads the socket now: the daemon continues and reports it elsewhere.
     drop(socket);
@@ -260,13 +255,10 @@ fn go_to_the_background(arguments: &[&str]) {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || sender.send(command.output()));
     let output = receiver.recv_timeout(PATIENCE);
-    let pid: u32 = fs::read_to_string(path.join("pid"))
-        .expect("pid file")
-        .parse()
-        .expect("a pid");
-    let is_running = crate::support::process::runs(pid);
-    crate::support::process::signal(pid, Signal::SIGQUIT);
-    wait_until("the daemon to end", || !crate::support::process::runs(pid));
+    let pid: u32 = read_file(path.join("pid")).parse().expect("a pid");
+    let is_running = process::runs(pid);
+    process::signal(pid, Signal::SIGQUIT);
+    wait_until("the daemon to end", || !process::runs(pid));
     let output = output.expect("the streams end").expect("forkyard");
     assert!(output.status.success() && is_running);
 }
@@ -331,8 +323,7 @@ fn the_daemon_tells_what_it_does_until_its_log_is_open() {
 
 #[test]
 fn the_access_log_of_the_documents_is_written() {
-    let document = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/logging.md"))
-        .expect("document");
+    let document = read_file(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/logging.md"));
     let format = document
         .lines()
         .find_map(|line| line.strip_prefix("access.format = '")?.strip_suffix('\''))
@@ -342,7 +333,7 @@ fn the_access_log_of_the_documents_is_written() {
         .skip_while(|line| !line.starts_with("access.format"))
         .find(|line| line.starts_with("127.0.0.1 - alice "))
         .expect("the document shows a line");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let address = port.expect("there are ports").to_string();
     let daemon = Daemon::start(|dir| {
         let settings = format!(
@@ -352,9 +343,9 @@ fn the_access_log_of_the_documents_is_written() {
         php_pool(dir, &settings, "")
     });
     daemon.write("a.php", "<?php echo 'served';");
-    let params = crate::support::fcgi::Params::get(&daemon.dir, "a.php", "page=2");
+    let params = Params::get(&daemon.dir, "a.php", "page=2");
     let params = params.with("HTTP_AUTHORIZATION", "Basic YWxpY2U6eA==");
-    let mut client = crate::support::fcgi::Client::connect_tcp(&address).expect("connect");
+    let mut client = Client::connect_tcp(&address).expect("connect");
     let answer = client.request(&params.with("HTTP_USER_AGENT", "curl/7.88.1"), b"");
     assert_eq!(answer.expect("answer").body(), "served");
     let line = until("the line", || {

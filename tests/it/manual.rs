@@ -1,9 +1,6 @@
 //! The examples of the manual, which `forkyard COMMAND --help` shows, are carried out.
 
-use crate::support::daemon::{Daemon, pool};
-use std::collections::BTreeSet;
-use std::fs;
-use std::process::{Command, Output};
+use crate::support::prelude::*;
 
 const OTHERWISE: &[(&str, i32)] = &[
     ("forkyard check --strict", 78),

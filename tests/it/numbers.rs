@@ -1,18 +1,7 @@
 //! Metrics of all runtimes, read by strict third-party parsers.
 
 use crate::it::documents::blocks;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::{curl, free_port};
-use crate::support::{assert_contains, is_root, place_library, process, until, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::Write;
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const WSGI: &str = "
@@ -146,11 +135,11 @@ fn start_with(arguments: &[&str]) -> (tempfile::TempDir, Daemon) {
     ] {
         let file = path.join(file);
         fs::create_dir_all(file.parent().expect("a directory")).expect("mkdir");
-        crate::support::write_program(&file, text);
+        write_program(&file, text);
     }
     if is_root() {
         for file in ["apps/shop", "apps/shop/run.cgi", "apps/shop/forkyard.toml"] {
-            std::os::unix::fs::chown(path.join(file), Some(33), Some(33)).expect("chown");
+            chown(path.join(file), Some(33), Some(33)).expect("chown");
         }
     }
     fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
@@ -215,8 +204,7 @@ fn assert_risen(before: &Samples, after: &Samples) {
 }
 
 fn assert_documented(samples: &Samples) {
-    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md"))
-        .expect("document");
+    let text = read_file(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md"));
     let is_of_a_pool = |name: &&str| {
         let kinds = ["forkyard_pool_", "forkyard_daemon_", "forkyard_last_reload_"];
         kinds.iter().any(|kind| name.starts_with(kind))
@@ -298,20 +286,17 @@ fn every_pool_has_numbers() {
     let (_dir, daemon) = start();
     ask_all(&daemon);
     let now = settled(&daemon);
-    for (pool, _, _, times) in ASKED {
+    each(ASKED, |(pool, _, _, times)| {
         let label = format!("pool={pool}");
         assert_eq!(of(&now, "requests_total", &label), f64::from(times), "{pool}");
         assert_eq!(of(&now, "up", &label), 1.0, "{pool}");
         assert!(of(&now, "worker_starts_total", &label) >= 1.0, "{pool}");
         assert!(of(&now, "memory_bytes", &label) > 100_000.0, "{pool}");
         assert!(of(&now, "cpu_seconds_total", &label) < 60.0, "{pool}");
-        assert!(
-            of(&now, "workers", &format!("{label},state=idle")) >= 1.0,
-            "{pool}"
-        );
+        assert!(of(&now, "workers", &format!("{label},state=idle")) >= 1.0);
         assert_eq!(of(&now, "queue_connections", &label), 0.0, "{pool}");
         assert!(of(&now, "queue_connections_max", &label) >= 1.0, "{pool}");
-    }
+    });
     for (pool, max) in [("fixed", 2.0), ("moving", 4.0), ("called", 3.0), ("sites", 5.0)] {
         assert_eq!(of(&now, "workers_max", &format!("pool={pool}")), max, "{pool}");
     }

@@ -1,13 +1,6 @@
 //! Pools with errors, which the others run without (`on_error = "skip"`).
 
-use crate::support::daemon::{Daemon, directory, forkyard, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, process};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
-use std::process::Output;
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
@@ -60,7 +53,7 @@ fn text(bytes: &[u8]) -> String {
 
 fn skipped(daemon: &Daemon) -> Vec<(String, bool, String)> {
     let output = order(daemon, &["status", "--json"]);
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let none = Vec::new();
     let entries = status["skipped"].as_array().unwrap_or(&none).iter();
     let mut found: Vec<_> = entries
@@ -434,11 +427,10 @@ fn nothing_starts_if_no_pool_is_left() {
             PHP,
         ),
     ] {
-        fs::write(
+        write_file(
             path.join("forkyard.toml"),
             format!("[global]\non_error = \"skip\"\n{text}"),
-        )
-        .expect("configuration");
+        );
         let output = forkyard(&["run"], path).output().expect("forkyard");
         assert_eq!(output.status.code(), Some(78), "{output:?}");
     }

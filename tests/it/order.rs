@@ -1,12 +1,9 @@
 //! First come, first served: a kept connection's next request queues behind those that already wait.
 
-use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{StopAtEnd, place_library};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
 use nix::time::{ClockId, clock_gettime};
-use std::fs;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 const WORKERS: usize = 2;
 const GREEDY: usize = 12;

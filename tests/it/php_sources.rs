@@ -1,9 +1,6 @@
 //! The sources of php-src's test suites (`tests/conformance/sources.py`), from a mirror that a fake apt plays.
 
-use crate::support::assert_lacks;
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use crate::support::prelude::*;
 
 const APT_GET: &str = r#"#!/bin/sh
 mirror=$(dirname "$0")
@@ -30,7 +27,7 @@ impl Mirror {
         write("held", held);
         write("complaint", complaint);
         for (name, text) in [("apt-get", APT_GET), ("apt-cache", APT_CACHE)] {
-            crate::support::write_program(&dir.path().join(name), text);
+            write_program(&dir.path().join(name), text);
         }
         Mirror(dir)
     }
@@ -96,18 +93,17 @@ fn several_suites_fetch_once() {
 fn a_mirror_without_the_source_is_told_from_one_that_can_not_be_reached() {
     const UNREACHABLE: &str = "W: Failed to fetch http://mirror/InRelease  Could not resolve 'mirror'\n";
     const LOCKED: &str = "E: Unable to lock directory /cache/lists/\n";
-    for (listed, complaint, status, expected) in [
+    let rows = [
         ("8.2.30-1\n", "", 77, "lists 8.2.30-1 and holds none"),
         ("", "", 77, "lists none"),
         ("", UNREACHABLE, 1, "Could not resolve 'mirror'"),
         ("8.2.30-1\n", LOCKED, 1, "Unable to lock directory"),
-    ] {
+    ];
+    each(rows, |(listed, complaint, status, expected)| {
         let (code, archive, said) = Mirror::new(listed, "", complaint).fetch();
         assert_eq!((code, archive.as_str()), (Some(status), ""), "{said}");
-        assert!(
-            said.starts_with("SKIPPED, NOT TESTED: ") && said.contains(expected),
-            "{said}"
-        );
+        assert_starts(&said, "SKIPPED, NOT TESTED: ");
+        assert_contains(&said, expected);
         assert_lacks(&said, "Traceback");
-    }
+    });
 }

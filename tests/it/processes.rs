@@ -1,10 +1,7 @@
 //! The three process managers, as an operator sees them.
 
-use crate::support::daemon::{Daemon, make_writable, php_pool, with_control};
-use crate::support::fcgi::Params;
+use crate::support::prelude::*;
 use crate::support::strace::Failing;
-use crate::support::{is_root, process, until, wait_until};
-use nix::sys::signal::Signal;
 
 const PID: &str = "<?php echo getmypid();";
 /// Runs until its file exists, so that a test controls how long.
@@ -73,7 +70,7 @@ fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daem
         let query = format!("until={}", daemon.dir.join("go").display());
         let mut client = daemon.send("www", &Params::get(&daemon.dir, "hold.php", &query));
         let own: u32 = until("a worker that serves", || {
-            let pid = std::fs::read_to_string(daemon.dir.join("go.pid")).ok()?;
+            let pid = fs::read_to_string(daemon.dir.join("go.pid")).ok()?;
             pid.trim_end().parse().ok()
         });
         wait_until("what it says to be lost", || mute.count() > 0);
@@ -115,7 +112,7 @@ fn a_worker_that_had_to_wait_for_a_request_goes_when_it_has_answered() {
     let mut client = daemon.client("www");
     until("the connection to be held", || {
         let status = daemon.run(&["status", "--json"]);
-        let status: serde_json::Value = serde_json::from_slice(&status.stdout).ok()?;
+        let status: Value = serde_json::from_slice(&status.stdout).ok()?;
         let worker = &status["pools"][0]["generations"][0]["workers"][0];
         (worker["kept"] == 1).then_some(())
     });
@@ -186,7 +183,7 @@ fn process_max_is_shared_by_all_pools() {
         let mut text = "[global]\nprocess.max = 3\n".to_owned();
         for name in ["one", "two"] {
             let settings = "pm = \"ondemand\"\nmax_children = 3\n";
-            text.push_str(&crate::support::daemon::pool(
+            text.push_str(&pool(
                 dir,
                 name,
                 settings,
@@ -217,18 +214,18 @@ fn process_max_is_shared_by_all_pools() {
 #[test]
 fn workers_that_die_at_once_are_not_made_in_a_loop() {
     let daemon = Daemon::start(|dir| {
-        std::fs::create_dir(dir.join("gone")).expect("mkdir");
+        fs::create_dir(dir.join("gone")).expect("mkdir");
         let settings = format!(
             "pm = \"static\"\nmax_children = 4\nchdir = \"{}/gone\"\n",
             dir.display()
         );
         let text = php_pool(dir, &settings, "");
-        std::fs::remove_dir(dir.join("gone")).ok();
-        std::fs::create_dir(dir.join("gone")).expect("mkdir");
+        fs::remove_dir(dir.join("gone")).ok();
+        fs::create_dir(dir.join("gone")).expect("mkdir");
         text
     });
     daemon.wait_for_workers("www", 4);
-    std::fs::remove_dir(daemon.dir.join("gone")).expect("rmdir");
+    fs::remove_dir(daemon.dir.join("gone")).expect("rmdir");
     daemon.reload_until("the old one stays in force");
     assert_eq!(daemon.workers("www").len(), 4);
 }

@@ -1,7 +1,6 @@
 //! Invalid FastCGI: an error answer or a closed connection, never a hang.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::Params;
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
 
 fn daemon() -> Daemon {

@@ -2,17 +2,7 @@
 
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
-use crate::skip::needs_root;
-use crate::support::daemon::{
-    Daemon, directory, forkyard, make_writable, php_pool, pool, said_by, with_control,
-};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_starts, process, until, wait_until, write_program};
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
@@ -63,21 +53,17 @@ fn which_program_runs_and_which_is_on_disk() {
     assert!(!daemon.said(&["status"]).1.contains("on disk"));
     upgrade::install(&path);
     let (code, text) = asked(&program);
-    assert!(
-        text.contains(&runs) && text.ends_with(" is on disk: forkyard upgrade lets it take over\n"),
-        "{text}"
-    );
+    assert_contains(&text, &runs);
+    assert_ends(&text, " is on disk: forkyard upgrade lets it take over\n");
     assert_eq!(code, Some(1));
     let (code, text) = asked(Path::new(env!("CARGO_BIN_EXE_forkyard")));
     assert_contains(&text, &format!("which {} --version names", program.display()));
     assert_eq!(code, Some(1));
-    assert!(
-        daemon
-            .said(&["status"])
-            .1
-            .contains("another program is on disk: forkyard version names it")
+    assert_contains(
+        &daemon.said(&["status"]).1,
+        "another program is on disk: forkyard version names it",
     );
-    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.signal(Signal::SIGTERM);
     daemon.wait();
     let (code, text) = asked(&program);
     assert_contains(&text, " is on disk; no daemon was asked\n");
@@ -167,8 +153,8 @@ fn where_the_logs_of_a_pool_are() {
     fs::write(daemon.dir.join("app"), odd).expect("write");
     let mut command = forkyard(&["logs", "-f", "www"], &daemon.dir);
     let mut tail = command
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
         .spawn()
         .expect("tail");
     let output = tail.stdout.take().expect("output");
@@ -271,7 +257,7 @@ fn a_request_is_ended_by_command() {
     daemon.write("ok.php", "<?php echo 'fine';");
     assert_eq!(daemon.get("www", "ok.php").body(), "fine");
     let (_, status) = daemon.said(&["status", "www", "--json"]);
-    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let status: Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(status["pools"][0]["counts"]["terminated"], 1, "{status}");
 }
 

@@ -9,14 +9,11 @@ mod trials;
 mod unchanged;
 mod warm;
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, assert_contains, assert_lacks, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
+use std::sync::atomic::AtomicU64;
 
-fn configure(dir: &std::path::Path, value: &str) -> String {
+fn configure(dir: &Path, value: &str) -> String {
     let application = format!("php_value = {{ date.timezone = \"{value}\" }}\n");
     php_pool(dir, "pm = \"static\"\nmax_children = 3\n", &application)
 }
@@ -43,11 +40,10 @@ fn new_workers_serve_while_an_old_one_finishes() {
     )
     .expect("send");
     wait_until("the request to begin", || daemon.dir.join("go.begun").exists());
-    fs::write(
+    write_file(
         daemon.dir.join("forkyard.toml"),
         configure(&daemon.dir, "Asia/Tokyo"),
-    )
-    .expect("configuration");
+    );
     daemon.reload_until("the new workers serve");
     wait_until("the old idle workers to leave", || {
         let left = daemon
@@ -131,9 +127,9 @@ fn a_kept_socket_follows_the_configuration() {
 
 #[test]
 fn pools_come_and_go() {
-    let one = |dir: &std::path::Path, name: &str| {
+    let one = |dir: &Path, name: &str| {
         let settings = "pm = \"static\"\nmax_children = 1\n";
-        crate::support::daemon::pool(
+        pool(
             dir,
             name,
             settings,

@@ -1,14 +1,7 @@
 //! `status_listen`: the status while all workers are busy, after a reload, after the reporter's death, and with hostile
 //! clients.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_lacks, is_root, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::io::Read;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn start(settings: &str) -> Daemon {
     let daemon = Daemon::start(|dir| pool(dir, settings));
@@ -253,9 +246,7 @@ fn hostile_clients_keep_nobody_from_the_status() {
         .expect("kB");
     assert!(kilobytes < 40_000, "{kept}");
     for mut stream in clients {
-        stream
-            .set_read_timeout(Some(crate::support::PATIENCE))
-            .expect("timeout");
+        stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
     }
@@ -304,13 +295,13 @@ fn a_reporter_that_waits_makes_no_system_calls() {
     let both = [reporter, daemon.pid()];
     wait_until("both to sleep", || {
         let before = both.map(calls);
-        crate::support::pause();
+        pause();
         let is_asleep = both.iter().all(|pid| process::state(*pid) == Some('S'));
         is_asleep && both.map(calls) == before
     });
     let before = both.map(calls);
     for _ in 0..100 {
-        crate::support::pause();
+        pause();
     }
     assert_eq!(both.map(calls), before, "nobody woke");
     kept.request(&params, b"").expect("answer");

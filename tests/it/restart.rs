@@ -1,13 +1,6 @@
 //! `forkyard restart` for pools of one application: by name and by directory, with an outcome.
 
-use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, until};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Output;
+use crate::support::prelude::*;
 
 const OLD: &str =
     "def application(environ, start_response):\n    start_response('200 OK', [])\n    return [b'old']\n";
@@ -29,7 +22,7 @@ fn configure(dir: &Path) -> String {
 }
 
 fn start() -> Daemon {
-    crate::support::place_library();
+    place_library();
     let daemon = Daemon::start(configure);
     daemon.wait_for_workers("shop", 2);
     daemon.wait_for_workers("other", 1);
@@ -49,10 +42,7 @@ fn restart(daemon: &Daemon, arguments: &[&str]) -> (i32, String) {
 
 fn told(output: &Output) -> (i32, String) {
     let text = [&*output.stdout, &*output.stderr].concat();
-    (
-        output.status.code().unwrap_or(-1),
-        String::from_utf8_lossy(&text).into_owned(),
-    )
+    (output.status.code().unwrap_or(-1), text_of(&text))
 }
 
 #[test]
@@ -62,11 +52,10 @@ fn a_pool_of_one_application_is_restarted_by_its_name_and_by_its_directory() {
     let directory = daemon.dir.join("app");
     for (index, what) in ["shop", &directory.display().to_string()].into_iter().enumerate() {
         let before = daemon.workers("shop");
-        fs::write(
+        write_file(
             directory.join("app.py"),
             OLD.replace("old", &format!("new{index}")),
-        )
-        .expect("app.py");
+        );
         let (code, text) = restart(&daemon, &["--wait", what]);
         assert_eq!(code, 0, "{text}");
         assert_contains(&text, "is restarted: the new processes serve");
@@ -97,7 +86,7 @@ fn new_code_that_does_not_start_is_told_and_the_old_goes_on() {
 
 #[test]
 fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     const OWNER: u32 = 33;
     const STRANGER: u32 = 34;
     let daemon = start();

@@ -1,10 +1,6 @@
 //! Programs that link forkyard: `examples/responder.rs`, which has a handler for the pool `hello`.
 
-use crate::support::daemon::{Daemon, directory, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_lacks, assert_starts, until};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use crate::support::prelude::*;
 
 fn programs() -> &'static Path {
     let daemon = Path::new(env!("CARGO_BIN_EXE_forkyard"));
@@ -21,7 +17,7 @@ pub(super) fn handlers() -> PathBuf {
 
 fn run(dir: &Path, text: &str) -> Output {
     let file = dir.join("forkyard.toml");
-    std::fs::write(&file, text).expect("configuration");
+    fs::write(&file, text).expect("configuration");
     let mut command = Command::new(responder());
     command.arg(file).stdin(Stdio::null());
     command.output().expect("the example")
@@ -62,15 +58,14 @@ fn a_handler_that_hoards_memory_or_panics_is_followed_by_another_worker() {
     let settings =
         "pm = \"static\"\nmax_children = 1\nmemory_limit = \"100M\"\ncatch_workers_output = true\n";
     let text = pool(path, "rust-good", settings, "runtime = \"rust\"\n");
-    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut command = Command::new(handlers());
     command.arg(path.join("forkyard.toml"));
     let daemon = Daemon::launch(path, command);
     daemon.wait_for("ready to handle connections");
     let ask = |query: &str| {
-        let mut client = daemon.client("rust-good");
         let params = Params::get(path, "x", query);
-        client.request(&params, b"").expect("an answer or the end")
+        daemon.ask("rust-good", &params)
     };
     let pid = |query: &str| {
         let answer = ask(query);
@@ -103,7 +98,7 @@ fn status_at_its_own_address_is_served_by_forkyard_from_the_path() {
         status.display()
     );
     let text = pool(path, "hello", &settings, "runtime = \"rust\"\n");
-    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut command = Command::new(responder());
     command.arg(path.join("forkyard.toml"));
     let known = std::env::var_os("PATH").unwrap_or_default();

@@ -1,8 +1,7 @@
 //! The status page, and slots of workers that lie.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, assert_contains, assert_starts, wait_until};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
 use std::os::unix::fs::FileExt;
 
 const SETTINGS: &str =
@@ -13,7 +12,7 @@ fn status(daemon: &Daemon, query: &str) -> String {
     daemon.ask("www", &params).body()
 }
 
-fn json(daemon: &Daemon) -> serde_json::Value {
+fn json(daemon: &Daemon) -> Value {
     serde_json::from_str(&status(daemon, "json&full")).expect("JSON")
 }
 
@@ -86,11 +85,11 @@ fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
     let workers = daemon.wait_for_workers("www", 4);
     let script = "<?php $begun = hrtime(true); while (hrtime(true) - $begun < 1e6); echo getmypid();";
     daemon.write("pid.php", script);
-    let board = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid()))
+    let board = fs::read_dir(format!("/proc/{}/fd", daemon.pid()))
         .expect("the master's descriptors")
         .filter_map(Result::ok)
         .find(|fd| {
-            let name = std::fs::read_link(fd.path()).unwrap_or_default();
+            let name = fs::read_link(fd.path()).unwrap_or_default();
             name.to_string_lossy().contains("memfd:forkyard www")
                 && std::fs::OpenOptions::new().write(true).open(fd.path()).is_ok()
         })
@@ -99,12 +98,12 @@ fn nonsense_in_slots_makes_nonsense_in_the_status_and_nothing_else() {
         .write(true)
         .open(board.path())
         .expect("open");
-    let stop = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&stop);
         scope.spawn(|| {
             let mut state = 7_u64;
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 for slot in 1..=4_u64 {
                     let noise: Vec<u8> = (0..512)
                         .flat_map(|_| {

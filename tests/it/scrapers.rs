@@ -5,12 +5,7 @@ mod prometheus;
 mod zabbix;
 
 use crate::it::documents::blocks;
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{process, wait_until};
-use std::fs;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 /// A pool with one busy and one idle worker after four requests; nginx serves its status at `/status` and its ping at
 /// `/ping` from the reporter, and at `/own` from a worker.
@@ -113,7 +108,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        process::signal(self.child.id(), nix::sys::signal::Signal::SIGTERM);
+        process::signal(self.child.id(), Signal::SIGTERM);
         let _ = self.child.wait();
         if std::thread::panicking() {
             let said = fs::read_to_string(self.directory.path().join("said")).unwrap_or_default();

@@ -1,11 +1,6 @@
 //! The sender of the signal that kills a worker.
 
-use crate::support::daemon::{Daemon, make_writable, php_pool, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_lacks, process, wait_until};
-use nix::sys::signal::Signal;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\n";
 const BUSY: &str = "<?php touch($_GET['mark']); while (true) { usleep(1000); }";
@@ -48,7 +43,7 @@ fn an_idle_worker_and_a_busy_one_name_the_process_that_ended_them() {
     for limit in ["", "request_terminate_timeout = \"60s\"\n"] {
         let daemon = Daemon::start(|dir| php_pool(dir, &format!("{SETTINGS}{limit}"), ""));
         let (own, user) = (std::process::id(), nix::unistd::getuid());
-        let name = std::fs::read_to_string("/proc/self/comm").expect("comm");
+        let name = fs::read_to_string("/proc/self/comm").expect("comm");
         let us = format!("process {own} ({}), user id {user}", name.trim_end());
         for (signal, said) in [
             (Signal::SIGTERM, "15 (SIGTERM)"),
@@ -59,7 +54,7 @@ fn an_idle_worker_and_a_busy_one_name_the_process_that_ended_them() {
             is_said(&daemon, idle, said, &us);
             let runs = worker(&daemon);
             assert_ne!(runs, idle);
-            let _ = std::fs::remove_file(daemon.dir.join("mark"));
+            let _ = fs::remove_file(daemon.dir.join("mark"));
             let client = busy(&daemon);
             process::signal(runs, signal);
             is_said(&daemon, runs, said, &us);
@@ -78,7 +73,7 @@ fn another_user_is_named_and_so_is_a_worker_that_ends_itself() {
     if nix::unistd::getuid().is_root() {
         kill.uid(owner).gid(owner);
     }
-    kill.stdout(std::process::Stdio::piped());
+    kill.stdout(Stdio::piped());
     let mut sender = kill.spawn().expect("sh");
     let who = format!("process {} (", sender.id());
     daemon.wait_for(&format!("child {first} was sent signal 15 (SIGTERM) by {who}"));
@@ -132,15 +127,13 @@ fn a_worker_of_a_wrapped_application_names_its_sender_and_keeps_its_own_handler(
                 if environ['QUERY_STRING']:\n        signal.signal(signal.SIGUSR1, lambda *_: None)\n        os.kill(os.getpid(), signal.SIGUSR1)\n    \
                 start_response('200 OK', [('Content-Type', 'text/plain')])\n    \
                 return [f'{os.getpid()} {signal.getsignal(signal.SIGTERM)!r}'.encode()]\n";
-        std::fs::write(dir.join("passenger_wsgi.py"), text).expect("write");
+        fs::write(dir.join("passenger_wsgi.py"), text).expect("write");
         let application = format!("runtime = \"wsgi\"\nroot = {:?}\n", dir);
         pool(dir, "www", SETTINGS, &application)
     });
     let first = daemon.get("www", "x").body();
     let second = daemon
-        .client("www")
-        .request(&Params::get(&daemon.dir, "x", "handles"), b"")
-        .expect("answer")
+        .ask("www", &Params::get(&daemon.dir, "x", "handles"))
         .body();
     assert_eq!(first, second, "it has a handler, and goes on");
     let (pid, handler) = first.split_once(' ').expect("pid and handler");

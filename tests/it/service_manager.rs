@@ -1,10 +1,7 @@
 //! Under a service manager: notification, watchdog, socket activation.
 
-use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_starts, hear};
-use nix::sys::signal::Signal;
-use std::process::Command;
+use crate::support::hear;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
@@ -45,7 +42,7 @@ os.execv(sys.argv[2], sys.argv[2:])";
 fn a_socket_that_was_passed_is_served_and_left() {
     let dir = directory();
     let path = dir.path();
-    std::fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
+    fs::write(path.join("forkyard.toml"), php_pool(path, STATIC, "")).expect("configuration");
     let socket = path.join("www.sock");
     let mut command = Command::new("python3");
     command
@@ -75,7 +72,7 @@ fn descriptors_are_left_with_the_service_manager() {
     let path = dir.path();
     let text = php_pool(path, &format!("{STATIC}reload = \"always\"\n"), "");
     let (mut daemon, socket) = Daemon::start_notified(path, &text, &[("FDSTORE", "64")]);
-    let mut kept = std::collections::BTreeSet::new();
+    let mut kept = BTreeSet::new();
     let mut names = |text: &str| {
         let mut buffer = [0; 4096];
         loop {

@@ -1,18 +1,14 @@
 //! Stopping, log rotation, and the death of the master.
 
-use crate::support::daemon::{Daemon, forkyard, php_pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 const SLEEP: &str = "<?php touch($_GET['mark']); $t = hrtime(true); usleep(400000); echo hrtime(true) - $t >= 4e8 ? 'slept' : 'cut';";
 
-fn sleeping(daemon: &Daemon) -> crate::support::fcgi::Client {
+fn sleeping(daemon: &Daemon) -> Client {
     let mark = daemon.dir.join("mark");
     let _ = fs::remove_file(&mark);
-    crate::support::daemon::make_writable(&daemon.dir);
+    make_writable(&daemon.dir);
     daemon.write("sleep.php", SLEEP);
     let mut client = daemon.client("www");
     let query = format!("mark={}", mark.display());
@@ -102,7 +98,7 @@ fn serve_over_tcp(listen: &str, address: &str) {
     let settings = format!("{STATIC}listen = \"{listen}\"\n");
     let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
     daemon.write("pid.php", "<?php echo getmypid();");
-    let mut client = crate::support::fcgi::Client::connect_tcp(address).expect("connect");
+    let mut client = Client::connect_tcp(address).expect("connect");
     let answer = client
         .request(&Params::get(&daemon.dir, "pid.php", ""), b"")
         .expect("answer");
@@ -111,25 +107,24 @@ fn serve_over_tcp(listen: &str, address: &str) {
 
 #[test]
 fn tcp_pools_serve_on_both_families() {
-    let address = format!("127.0.0.1:{}", crate::support::nginx::free_port());
+    let address = format!("127.0.0.1:{}", free_port());
     serve_over_tcp(&address, &address);
-    let address = format!("[::1]:{}", crate::support::nginx::free_port());
-    if std::net::TcpListener::bind("[::1]:0").is_ok() {
+    let address = format!("[::1]:{}", free_port());
+    if TcpListener::bind("[::1]:0").is_ok() {
         serve_over_tcp(&address, &address);
     }
-    let port = crate::support::nginx::free_port();
+    let port = free_port();
     serve_over_tcp(&port.to_string(), &format!("127.0.0.1:{port}"));
 }
 
 #[test]
 fn a_peer_that_is_not_allowed_is_dropped_with_a_line() {
-    let port = crate::support::nginx::free_port();
+    let port = free_port();
     let settings =
         format!("{STATIC}listen = {{ address = \"127.0.0.1:{port}\", allowed_clients = [\"192.0.2.1\"] }}\n");
     let daemon = Daemon::start(|dir| php_pool(dir, &settings, ""));
     daemon.write("pid.php", "<?php echo getmypid();");
-    let mut client =
-        crate::support::fcgi::Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
+    let mut client = Client::connect_tcp(&format!("127.0.0.1:{port}")).expect("connect");
     let _ = client.send(&Params::get(&daemon.dir, "pid.php", ""), b"");
     assert!(!client.answer().is_ok_and(|answer| answer.ended));
     daemon.wait_for("Connection disallowed: IP address '127.0.0.1' has been dropped.");
@@ -137,7 +132,7 @@ fn a_peer_that_is_not_allowed_is_dropped_with_a_line() {
 
 #[test]
 fn daemonize_returns_when_it_is_ready_and_writes_its_pid() {
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     let path = dir.path();
     let global = format!(
         "[global]\npid = \"{0}/pid\"\nerror_log = \"{0}/log\"\n",
@@ -146,10 +141,7 @@ fn daemonize_returns_when_it_is_ready_and_writes_its_pid() {
     fs::write(path.join("forkyard.toml"), global + &php_pool(path, STATIC, "")).expect("configuration");
     let status = forkyard(&["run", "-D"], path).status().expect("forkyard");
     assert!(status.success());
-    let pid: u32 = fs::read_to_string(path.join("pid"))
-        .expect("pid file")
-        .parse()
-        .expect("a pid");
+    let pid: u32 = read_file(path.join("pid")).parse().expect("a pid");
     assert!(process::runs(pid));
     process::signal(pid, Signal::SIGQUIT);
     wait_until("the daemon to end", || !process::runs(pid));

@@ -34,20 +34,9 @@ mod versions;
 mod work;
 mod zygote;
 
-use crate::support::daemon::Daemon;
-use crate::support::nginx::Nginx;
-use crate::support::{StopAtEnd, assert_lacks, is_root, process, until, wait_until};
-use serde_json::Value;
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 const USERS: [(&str, u32); 2] = [("www-data", 33), ("backup", 34)];
 
@@ -78,7 +67,7 @@ impl Sites {
     }
 
     fn start_with(applications: &str, more: &str) -> Sites {
-        crate::support::place_library();
+        place_library();
         let daemon = Daemon::start(|dir| {
             fs::create_dir(dir.join("apps")).expect("apps");
             configuration(dir, applications, more)
@@ -119,7 +108,7 @@ impl Sites {
         let made = self.daemon.dir.join(format!(".{name}"));
         fs::create_dir_all(made.join("tmp")).expect("application");
         for (file, content) in files {
-            crate::support::write_program(&made.join(file), content);
+            write_program(&made.join(file), content);
         }
         if is_root() {
             let (_, uid) = USERS[user % USERS.len()];
@@ -184,10 +173,8 @@ impl Sites {
     }
 
     fn status(&self) -> Value {
-        let output = self.forkyard(&["status", "--json"]);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let all: Value = serde_json::from_str(&text)
-            .unwrap_or_else(|error| panic!("{error}: {text}{}", String::from_utf8_lossy(&output.stderr)));
+        let text = text_of(&self.forkyard(&["status", "--json"]).stdout);
+        let all = parsed(&text);
         let pools = all["pools"].as_array().expect("pools").clone();
         let sites = pools.into_iter().find(|pool| pool["name"] == "sites");
         sites.expect("the pool")["applications"].clone()
@@ -209,7 +196,7 @@ impl Sites {
 
     fn end(mut self) {
         let children = process::children(self.daemon.pid());
-        self.daemon.signal(nix::sys::signal::Signal::SIGQUIT);
+        self.daemon.signal(Signal::SIGQUIT);
         let status = self.daemon.wait();
         assert!(status.success(), "{status}\n{}", self.daemon.log());
         for child in children {

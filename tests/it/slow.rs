@@ -1,13 +1,6 @@
 //! The slow log, compared with php-fpm's.
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 
@@ -263,10 +256,7 @@ fn a_script_that_computes_is_seen_too() {
     daemon.wait_for("finished trace of ");
     let text = comparable(&entry(&daemon.dir.join("slow.log")), &daemon.dir);
     assert_contains(&text, "[ADDRESS] deep() DIR/included.php:");
-    assert!(
-        text.ends_with("[ADDRESS] [INCLUDE_OR_EVAL]() DIR/slow.php:4"),
-        "{text}"
-    );
+    assert_ends(&text, "[ADDRESS] [INCLUDE_OR_EVAL]() DIR/slow.php:4");
 }
 
 #[test]
@@ -367,7 +357,7 @@ fn workers_of_an_earlier_preloader_are_seen() {
 
 #[test]
 fn without_root() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let dir = directory();
     make_writable(dir.path());
     write_scripts(dir.path());
@@ -400,7 +390,7 @@ fn a_log_that_cannot_be_opened_is_an_error_at_the_start() {
 }
 
 fn without_the_capability(settings: &str) -> Option<(Daemon, tempfile::TempDir)> {
-    if crate::skip::needs_root() {
+    if needs_root() {
         return None;
     }
     let dir = directory();

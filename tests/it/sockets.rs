@@ -1,11 +1,6 @@
 //! Socket files that are deleted or replaced while the daemon runs.
 
-use crate::support::daemon::{Daemon, pool, with_control};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::net::{UnixListener, UnixStream};
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
@@ -46,10 +41,11 @@ fn wait_until_busy(daemon: &Daemon, count: usize) {
 
 #[test]
 fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served() {
-    for (kind, settings) in [
+    let rows = [
         ("static", ONE),
         ("ondemand", "pm = \"ondemand\"\nmax_children = 1\n"),
-    ] {
+    ];
+    each(rows, |(kind, settings)| {
         let daemon = start(&[("www", settings)]);
         assert_eq!(daemon.get("www", "ok.php").body(), "fine", "{kind}");
         let mut held = hold(&daemon, "www");
@@ -60,10 +56,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
             .collect();
         fs::remove_file(daemon.socket("www")).expect("remove");
         let (text, _) = forkyard(&daemon, &["status"]);
-        assert!(
-            text.contains("it can't be reached: its file is gone"),
-            "{kind}: {text}"
-        );
+        assert_contains(&text, "it can't be reached: its file is gone");
 
         let said = forkyard(&daemon, &["reload"]);
         assert_eq!(
@@ -71,8 +64,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
             (
                 "replaced www: clients could not reach its socket\n".to_owned(),
                 Some(0)
-            ),
-            "{kind}"
+            )
         );
         for client in &mut waiting {
             assert_eq!(client.answer().expect("an answer").body(), "fine", "{kind}");
@@ -89,7 +81,7 @@ fn a_deleted_socket_is_bound_again_by_a_reload_and_what_waited_there_is_served()
         daemon.wait_for_count("its socket's file was gone: it is bound again", 2);
         assert_eq!(daemon.get("www", "ok.php").body(), "fine", "{kind}");
         assert_eq!(forkyard(&daemon, &["reload"]).0, "kept www\n", "{kind}");
-    }
+    });
 }
 
 #[test]

@@ -1,17 +1,11 @@
 //! Reloads, upgrades and killed masters in any order, under load: no request fails and nothing leaks.
 
 use crate::random::{Random, number};
-use crate::support::daemon::{Daemon, directory, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{StopAtEnd, process, until, wait_until};
-use nix::sys::signal::{Signal, kill};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::collections::BTreeMap;
-use std::fs;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const EVENTS: u64 = 24;

@@ -1,14 +1,7 @@
 //! System calls of a request, counted by strace.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::Params;
-use crate::support::{strace, wait_until};
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
+use crate::support::prelude::*;
+use crate::support::strace;
 
 const REQUESTS: u64 = 50;
 
@@ -39,7 +32,7 @@ fn daemon_with(settings: &str) -> (Daemon, u32) {
     });
     let worker = daemon.wait_for_workers("www", 1)[0];
     let script = daemon.write("hello.php", "<?php echo 'Hello, World';");
-    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
     fs::File::options()
         .write(true)
         .open(script)
@@ -188,7 +181,7 @@ fn serve_http(listener: UnixListener) {
 
 #[test]
 fn a_request_that_is_passed_on_by_http_costs_two_waits_two_reads_and_two_writes() {
-    let place = crate::support::daemon::directory();
+    let place = directory();
     let address = place.path().join("program.sock");
     let listener = UnixListener::bind(&address).expect("bind");
     fs::set_permissions(&address, fs::Permissions::from_mode(0o666)).expect("chmod");
@@ -196,7 +189,7 @@ fn a_request_that_is_passed_on_by_http_costs_two_waits_two_reads_and_two_writes(
     let daemon = Daemon::start(|dir| {
         let application = format!("runtime = \"http\"\naddress = \"{}\"\n", address.display());
         let settings = "pm = \"static\"\nmax_children = 1\n";
-        crate::support::daemon::pool(dir, "www", settings, &application)
+        pool(dir, "www", settings, &application)
     });
     let worker = daemon.wait_for_workers("www", 1)[0];
     let params = Params::get(&daemon.dir, "hello", "");
@@ -228,7 +221,7 @@ fn an_idle_daemon_makes_no_call() {
                     "pm = \"static\"\nmax_children = 1\n",
                 ];
                 let settings = settings[usize::from(index == 0)];
-                crate::support::daemon::pool(
+                pool(
                     dir,
                     &format!("p{index}"),
                     settings,

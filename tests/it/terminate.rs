@@ -1,13 +1,7 @@
 //! Requests over `request_terminate_timeout`: their client gets an answer, other clients lose nothing.
 
 use super::faults::assert_well;
-use crate::support::daemon::{Daemon, application_in, make_writable, php_pool};
-use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::nginx::{Nginx, curl};
-use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 
 fn daemon(settings: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
@@ -42,10 +36,8 @@ fn a_script_that_sleeps() {
         place.display()
     );
     assert_contains(&line, "WARNING: [pool www] child ");
-    assert!(
-        line.contains(&expected) && line.ends_with(" sec), terminating"),
-        "{line}"
-    );
+    assert_contains(&line, &expected);
+    assert_ends(&line, " sec), terminating");
     daemon.wait_for("exited on signal 15 (SIGTERM) after ");
     assert_well(&daemon);
 }
@@ -160,7 +152,7 @@ fn a_stopped_worker_is_killed() {
     let mut client = daemon.send("www", &Params::get(&daemon.dir, "sleep.php", ""));
     let pid = daemon.dir.join("pid");
     let worker: u32 = until("the script to run", || {
-        std::fs::read_to_string(&pid).ok()?.parse().ok()
+        fs::read_to_string(&pid).ok()?.parse().ok()
     });
     process::signal(worker, Signal::SIGSTOP);
     daemon.wait_for(" sec), terminating");
@@ -226,15 +218,15 @@ fn a_program_goes_with_its_request() {
         make_writable(dir);
         let application = application_in("cgi", dir, "");
         let settings = "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = \"1s\"\n";
-        crate::support::daemon::pool(dir, "www", settings, &application)
+        pool(dir, "www", settings, &application)
     });
-    crate::support::write_program(
+    write_program(
         &daemon.dir.join("sleep.cgi"),
         "#!/bin/sh\necho $$ > pid\nsleep 60\n",
     );
     let answer = daemon.get("www", "sleep.cgi");
     assert!(is_timeout(&answer), "{}", answer.text());
-    let text = std::fs::read_to_string(daemon.dir.join("pid")).expect("it ran");
+    let text = fs::read_to_string(daemon.dir.join("pid")).expect("it ran");
     let pid: u32 = text.trim().parse().expect("a pid");
     wait_until("the program's end", || !process::runs(pid));
 }

@@ -1,12 +1,6 @@
 //! Scripts that are not run: the client's words are php-fpm's, and the log and the status say why.
 
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{assert_success, until, wait_until};
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 
@@ -17,8 +11,8 @@ fn set_mode(path: &Path, mode: u32) {
 fn refusals(daemon: &Daemon, pool: &str) -> Vec<(String, u64, String, Option<String>)> {
     let status = daemon.status(&[pool]);
     let all = status["pools"][0]["counts"]["refusals"].as_array().cloned();
-    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
-    let one = |it: serde_json::Value| {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let one = |it: Value| {
         (
             text(&it["cause"]).expect("a cause"),
             it["count"].as_u64().expect("a count"),
@@ -53,7 +47,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     }
     daemon.write("out.php", "<?php echo 'out';");
     set_mode(&www.join("secret.php"), 0);
-    std::os::unix::fs::symlink(www.join("closed/a"), www.join("link")).expect("a link");
+    symlink(www.join("closed/a"), www.join("link")).expect("a link");
     set_mode(&www.join("closed"), 0);
     let at = |name: &str| www.join(name).display().to_string();
     let named = |name: &str| Params::get(&www, name, "");
@@ -158,7 +152,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
         ),
     ];
     for pool in ["zygote", "own"] {
-        let mut counts = std::collections::BTreeMap::new();
+        let mut counts = BTreeMap::new();
         assert_eq!(daemon.ask(pool, &named("ok.php")).body(), "fine");
         assert_eq!(refusals(&daemon, pool), []);
         for (params, answer, cause, path, part, words) in &cases {
@@ -266,7 +260,7 @@ fn why_a_program_is_not_run_is_counted() {
     unnamed
         .0
         .retain(|(name, _)| !matches!(name.as_str(), "SCRIPT_FILENAME" | "DOCUMENT_ROOT"));
-    for (params, cause, asked, part) in [
+    let rows = [
         (named("none.cgi"), "missing", path("none.cgi"), None),
         (named("plain.txt"), "not_executable", path("plain.txt"), None),
         (
@@ -282,24 +276,17 @@ fn why_a_program_is_not_run_is_counted() {
             None,
         ),
         (unnamed, "unnamed", "/x.cgi".to_owned(), None),
-    ] {
-        assert!(
-            daemon.ask("www", &params).text().starts_with("Status: 40"),
-            "{cause}"
-        );
+    ];
+    each(rows, |(params, cause, asked, part)| {
+        assert_starts(&daemon.ask("www", &params).text(), "Status: 40");
         let found = until(cause, || {
             refusals(&daemon, "www").into_iter().find(|it| it.0 == cause)
         });
         assert_eq!(found, (cause.to_owned(), 1, asked, part));
-    }
+    });
     for _ in 0..100 {
         daemon.ask("www", &named("none.cgi"));
     }
-    assert_eq!(
-        daemon.log().matches("none.cgi does not exist").count(),
-        1,
-        "{}",
-        daemon.log()
-    );
+    assert_eq!(daemon.log().matches("none.cgi does not exist").count(), 1);
     set_mode(&dir.join("closed"), 0o755);
 }

@@ -1,13 +1,6 @@
 //! Upgrade in place: another program takes over, and clients do not notice.
 
-use crate::support::daemon::{Daemon, directory, php_pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
@@ -27,7 +20,7 @@ impl Installed {
         let global = with_control(&path);
         let text = global + &php_pool(&path, &settings(&path), "");
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
-        crate::support::daemon::make_writable(&path);
+        make_writable(&path);
         install(&path);
         let mut command = Command::new(program(&path));
         command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
@@ -41,7 +34,7 @@ impl Installed {
         Installed { daemon, _dir: dir }
     }
 
-    fn hold(&self) -> crate::support::fcgi::Client {
+    fn hold(&self) -> Client {
         let daemon = &self.daemon;
         let query = format!("until={}", daemon.dir.join("go").display());
         daemon.send("www", &Params::get(&daemon.dir, "hold.php", &query))
@@ -87,7 +80,7 @@ pub(super) fn install(dir: &Path) {
 
 fn replace(path: &Path, bytes: &[u8]) {
     let new = path.with_extension("new");
-    crate::support::write_program(&new, bytes);
+    write_program(&new, bytes);
     fs::rename(&new, path).expect("rename");
 }
 

@@ -4,11 +4,9 @@ mod backends;
 mod front;
 
 use crate::it::documents::blocks;
-use crate::support::nginx::curl;
-use crate::support::{assert_contains, assert_lacks};
+use crate::support::prelude::*;
 use backends::Backends;
 use front::Front;
-use std::process::Command;
 
 const CASES: &[(&[&str], &str)] = &[
     (&[], "/vars.php"),

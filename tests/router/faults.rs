@@ -1,8 +1,7 @@
 //! Instances and routers die.
 
 use super::stand::{Stand, said};
-use crate::support::{process, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 
 #[test]
 fn an_instance_that_dies_at_work_takes_its_request_along_and_no_other() {

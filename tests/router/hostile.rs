@@ -1,11 +1,9 @@
 //! Clients that mean no good, or nothing.
 
 use super::stand::{Stand, said};
-use crate::support::fcgi::Client;
-use crate::support::{assert_contains, process, until, wait_until};
+use crate::support::prelude::*;
 use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
 use std::io::ErrorKind;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The connection closes, and not by the test's timeout. Unread data is lost with it.
 fn assert_is_closed(client: &mut Client) -> Vec<u8> {

@@ -2,8 +2,7 @@
 
 use super::stand::{Stand, said};
 use crate::random::Random;
-use crate::support::assert_starts;
-use crate::support::fcgi::Params;
+use crate::support::prelude::*;
 use std::collections::HashSet;
 
 #[test]
@@ -74,7 +73,7 @@ fn mixed_applications_on_kept_connections_reach_the_right_one_always() {
         for seed in 0..4 {
             scope.spawn(move || {
                 let mut random = Random::new(seed);
-                let connect = || crate::support::fcgi::Client::connect(socket).expect("it listens");
+                let connect = || Client::connect(socket).expect("it listens");
                 let mut clients: Vec<_> = (0..8).map(|_| connect().kept()).collect();
                 for turn in 0..300 {
                     let at = random.below(clients.len());
@@ -112,7 +111,7 @@ fn a_body_is_not_the_router_s_to_read() {
 }
 
 fn sleeps(pid: u32) -> u64 {
-    let line = crate::support::process::status_line(pid, "voluntary_ctxt_switches");
+    let line = process::status_line(pid, "voluntary_ctxt_switches");
     line.and_then(|line| line.trim().parse().ok()).expect("a number")
 }
 

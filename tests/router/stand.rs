@@ -1,15 +1,9 @@
 //! A router with workers and the example `router_stand` in the master's place.
 
-use crate::support::daemon::{directory, pool};
-use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{PATIENCE, process, until};
-use serde_json::Value;
+use crate::support::prelude::*;
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
 
 pub struct Stand {
     child: Child,
@@ -44,7 +38,7 @@ impl Stand {
         let dir = directory();
         let path = dir.path();
         for application in applications {
-            std::fs::create_dir_all(path.join("apps").join(application).join("tmp")).expect("mkdir");
+            fs::create_dir_all(path.join("apps").join(application).join("tmp")).expect("mkdir");
         }
         let text = pool(
             path,
@@ -52,7 +46,7 @@ impl Stand {
             &format!("pm = \"static\"\nmax_children = 1\n{lines}"),
             "runtime = \"rust\"\n",
         );
-        std::fs::write(path.join("pool.toml"), text).expect("configuration");
+        fs::write(path.join("pool.toml"), text).expect("configuration");
         let mut child = Command::new(program())
             .arg(path.join("pool.toml"))
             .arg(path.join("apps"))
@@ -159,7 +153,7 @@ impl Stand {
     }
 
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
 
     pub fn path(&self) -> &Path {
@@ -171,7 +165,7 @@ impl Stand {
     }
 
     pub fn replace_router(&self) {
-        process::signal(self.router(), nix::sys::signal::Signal::SIGKILL);
+        process::signal(self.router(), Signal::SIGKILL);
         self.wait_for("router_gone");
         self.say("start-router");
         self.wait_for_router();
@@ -179,7 +173,7 @@ impl Stand {
 
     pub fn root(&self, application: &str) -> PathBuf {
         let root = self.dir.path().join("apps").join(application);
-        std::fs::canonicalize(&root).unwrap_or(root)
+        fs::canonicalize(&root).unwrap_or(root)
     }
 
     pub fn client(&self) -> Client {

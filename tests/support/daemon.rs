@@ -324,7 +324,11 @@ impl Daemon {
     }
 
     pub fn ask(&self, pool: &str, params: &Params) -> Answer {
-        self.client(pool).request(params, b"").expect("answer")
+        self.put(pool, params, b"")
+    }
+
+    pub fn put(&self, pool: &str, params: &Params, body: &[u8]) -> Answer {
+        self.client(pool).request(params, body).expect("answer")
     }
 
     pub fn get(&self, pool: &str, script: &str) -> Answer {

@@ -64,6 +64,14 @@ impl Params {
     }
 }
 
+impl Params {
+    /// Of a request with a body.
+    pub fn posting(self, length: impl std::fmt::Display) -> Params {
+        self.with("REQUEST_METHOD", "POST")
+            .with("CONTENT_LENGTH", &length.to_string())
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     pub stdout: Vec<u8>,

@@ -4,6 +4,7 @@ pub mod daemon;
 pub mod fcgi;
 pub mod mariadb;
 pub mod nginx;
+pub mod prelude;
 pub mod process;
 pub mod strace;
 
@@ -180,4 +181,51 @@ pub fn assert_starts(text: &str, beginning: &str) {
 #[track_caller]
 pub fn assert_success(output: &std::process::Output) {
     assert!(output.status.success(), "{output:?}");
+}
+
+#[track_caller]
+pub fn assert_ends(text: &str, end: &str) {
+    assert!(text.ends_with(end), "{end:?} does not end: {text}");
+}
+
+/// Checks every row of a table; at the end, names all that failed.
+#[track_caller]
+pub fn each<R: std::fmt::Debug>(rows: impl IntoIterator<Item = R>, mut check: impl FnMut(R)) {
+    let mut failed = Vec::new();
+    for row in rows {
+        let name: String = format!("{row:?}").chars().take(100).collect();
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(row)));
+        if let Err(why) = checked {
+            let text = why.downcast_ref::<String>().map(String::as_str);
+            let text = text.or(why.downcast_ref::<&str>().copied()).unwrap_or_default();
+            failed.push(format!("{name}: {text}"));
+        }
+    }
+    assert!(
+        failed.is_empty(),
+        "{} rows fail:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}
+
+pub fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+pub fn write_file(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
+    let path = path.as_ref();
+    std::fs::write(path, content).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+}
+
+#[track_caller]
+pub fn read_file(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+}
+
+#[track_caller]
+pub fn parsed(json: &str) -> serde_json::Value {
+    serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"))
 }

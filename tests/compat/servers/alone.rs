@@ -1,6 +1,7 @@
 //! forkyard-php without its master: the test plays the master.
 
 use super::{Setup, directory, is_root, wait_for};
+use crate::support::prelude::*;
 use forkyard::config::{
     Address, Application, Environment, Limits, Listen, LogLevel, Logs, Pages, Php, Pool, ProcessManager,
     Replacement, Serving,
@@ -13,11 +14,7 @@ use forkyard::sys::process;
 use forkyard::worker::{GenerationContext, Settings, WorkerContext};
 use nix::sys::socket::SockType;
 use std::ffi::CString;
-use std::io::{BufRead, BufReader};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
-use std::time::Duration;
 use tempfile::TempDir;
 
 #[derive(Debug)]
@@ -53,7 +50,7 @@ impl Alone {
         let socket = directory.path().join("forkyard.sock");
         let listener = UnixListener::bind(&socket).expect("the directory is writable");
         listener.set_nonblocking(true).expect("a socket");
-        std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o666))
             .expect("it is ours");
         let settings = settings(setup, &socket, setup.write_php_ini(directory.path()));
         let board = Board::create("compat", setup.workers as usize).expect("memory");
@@ -180,13 +177,13 @@ impl Drop for Alone {
             let _ = process::reap_pid(self.preloader);
         }
         for worker in self.workers.drain(..) {
-            let _ = process::send_signal(worker.pid, nix::sys::signal::Signal::SIGKILL);
+            let _ = process::send_signal(worker.pid, Signal::SIGKILL);
             let _ = process::reap_pid(worker.pid);
         }
     }
 }
 
-fn settings(setup: &Setup, socket: &std::path::Path, php_ini: PathBuf) -> Settings {
+fn settings(setup: &Setup, socket: &Path, php_ini: PathBuf) -> Settings {
     let php = Php {
         version: env!("FORKYARD_PHP").into(),
         library: None,

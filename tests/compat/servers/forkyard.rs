@@ -1,8 +1,7 @@
 //! The forkyard daemon.
 
 use super::{Setup, directory, is_root, wait_for};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 use tempfile::TempDir;
 
 #[derive(Debug)]
@@ -17,7 +16,7 @@ impl Forkyard {
         let directory = directory();
         let socket = directory.path().join("forkyard.sock");
         let path = directory.path().join("forkyard.toml");
-        std::fs::write(&path, configuration(setup, &directory, &socket)).expect("the directory is writable");
+        fs::write(&path, configuration(setup, &directory, &socket)).expect("the directory is writable");
         let process = Command::new(env!("CARGO_BIN_EXE_forkyard"))
             .args(["run", "-F", "-c"])
             .arg(&path)
@@ -30,7 +29,7 @@ impl Forkyard {
             )
             .spawn()
             .expect("the daemon starts");
-        assert!(std::path::Path::new(env!("CARGO_BIN_EXE_forkyard-php")).exists());
+        assert!(Path::new(env!("CARGO_BIN_EXE_forkyard-php")).exists());
         let mut server = Forkyard {
             process,
             socket,
@@ -47,23 +46,23 @@ impl Forkyard {
     }
 
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 }
 
 impl Drop for Forkyard {
     fn drop(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
         let _ = self.process.wait();
         if std::thread::panicking() {
-            let errors = std::fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
+            let errors = fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
             eprintln!("forkyard's log:\n{}\nits standard error:\n{errors}", self.log());
         }
     }
 }
 
-fn configuration(setup: &Setup, directory: &TempDir, socket: &std::path::Path) -> String {
+fn configuration(setup: &Setup, directory: &TempDir, socket: &Path) -> String {
     let table = |list: &[(String, String)]| {
         let entries: Vec<String> = list
             .iter()

@@ -4,8 +4,7 @@ pub(crate) mod alone;
 pub(crate) mod forkyard;
 pub(crate) mod php_fpm;
 
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -65,9 +64,8 @@ impl Setup {
     /// A php.ini for both: the distribution's, followed by this setup's lines.
     fn write_php_ini(&self, directory: &Path) -> PathBuf {
         let path = directory.join("php.ini");
-        let usual = std::fs::read_to_string(concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"))
-            .expect("php-fpm is installed");
-        std::fs::write(&path, format!("{usual}\n{}", self.php_ini)).expect("the directory is writable");
+        let usual = read_file(concat!("/etc/php/", env!("FORKYARD_PHP"), "/fpm/php.ini"));
+        fs::write(&path, format!("{usual}\n{}", self.php_ini)).expect("the directory is writable");
         path
     }
 }
@@ -75,7 +73,7 @@ impl Setup {
 pub(crate) fn directory() -> TempDir {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().expect("a temporary directory");
-    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("it is ours");
+    fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("it is ours");
     directory
 }
 
@@ -97,7 +95,7 @@ fn listens(socket: &Path) -> bool {
     /// The flag of a listening socket (proc_net(5)).
     const ACCEPTS: &str = "00010000";
     let path = socket.display().to_string();
-    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let mut sockets = sockets.lines().map(|line| line.split_whitespace());
     sockets.any(|mut fields| fields.nth(3) == Some(ACCEPTS) && fields.last() == Some(&path))
         && socket.exists()

@@ -1,9 +1,8 @@
 //! Stock php-fpm, and forkyard-fpm with the same command line and files.
 
 use super::{Setup, directory, is_root, wait_for};
+use crate::support::prelude::*;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 pub(crate) const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
@@ -54,7 +53,7 @@ impl PhpFpm {
             }
         }
         let path = directory.path().join("fpm.conf");
-        std::fs::write(&path, conf).expect("the directory is writable");
+        fs::write(&path, conf).expect("the directory is writable");
         let process = Command::new(program)
             .args(["-F", "-c"])
             .arg(setup.write_php_ini(directory.path()))
@@ -81,7 +80,7 @@ impl PhpFpm {
 impl PhpFpm {
     pub(crate) fn reload(&self) {
         let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGUSR2).expect("it runs");
+        nix::sys::signal::kill(pid, Signal::SIGUSR2).expect("it runs");
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -92,7 +91,7 @@ impl PhpFpm {
 impl Drop for PhpFpm {
     fn drop(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
         let _ = self.process.wait();
     }
 }

@@ -1,12 +1,7 @@
 //! Two pools of different users can't reach each other's files.
 
 use super::assert_quiet;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::fcgi::Params;
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const USERS: [&str; 2] = ["www-data", "daemon"];
@@ -29,16 +24,12 @@ fn id(user: &str) -> (u32, u32) {
 }
 
 fn run(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
-    daemon
-        .client(pool)
-        .request(&Params::get(&daemon.dir, script, query), b"")
-        .expect("answer")
-        .body()
+    daemon.ask(pool, &Params::get(&daemon.dir, script, query)).body()
 }
 
 #[test]
 fn a_worker_reads_its_own_user_s_files_and_no_other_s() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let daemon = start();
     daemon.write(
         "read.php",
@@ -67,7 +58,7 @@ fn a_worker_reads_its_own_user_s_files_and_no_other_s() {
 
 #[test]
 fn a_worker_is_its_user_with_its_groups_and_cannot_go_back() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let daemon = start();
     let script = "<?php $back = posix_setuid(0) || posix_seteuid(0);
         echo json_encode([posix_getuid(), posix_geteuid(), posix_getgid(), posix_getegid(), $back]);
@@ -87,7 +78,7 @@ fn a_worker_is_its_user_with_its_groups_and_cannot_go_back() {
 
 #[test]
 fn a_worker_sees_neither_the_other_s_processes_memory_nor_its_files_by_proc() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let daemon = start();
     daemon.write(
         "look.php",
@@ -105,7 +96,7 @@ fn a_worker_sees_neither_the_other_s_processes_memory_nor_its_files_by_proc() {
 /// The pool has a separate OPcache: one path is a different script in each chroot.
 #[test]
 fn a_script_in_a_chroot_sees_nothing_outside() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         let one = |user: &str| {
             let root = dir.join(format!("root-{user}"));
@@ -119,10 +110,7 @@ fn a_script_in_a_chroot_sees_nothing_outside() {
         USERS.map(one).concat()
     });
     for user in USERS {
-        let answer = daemon
-            .client(user)
-            .request(&Params::get(Path::new(""), "index.php", ""), b"")
-            .expect("answer");
+        let answer = daemon.ask(user, &Params::get(Path::new(""), "index.php", ""));
         assert_eq!(
             answer.body(),
             format!("{user} [\".\",\"..\",\"index.php\",\"inside\"] false /index.php")
@@ -148,11 +136,10 @@ fn without_root_workers_are_the_master_s_user() {
     let dir = directory();
     make_writable(dir.path());
     let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
-    fs::write(
+    write_file(
         dir.path().join("forkyard.toml"),
         pool(dir.path(), "www", settings, PHP),
-    )
-    .expect("write");
+    );
     let mut command = forkyard(&["run"], dir.path());
     let mut user = nix::unistd::geteuid().as_raw();
     if user == 0 {

@@ -1,8 +1,7 @@
 //! PHP with a real MariaDB: mysqli and PDO, and connections that a worker keeps from request to request.
 
-use crate::support::daemon::{Daemon, php_pool};
 use crate::support::mariadb::MariaDb;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn daemon(script: &str, socket: &Path) -> Daemon {
     let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));

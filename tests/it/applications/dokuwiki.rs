@@ -1,12 +1,7 @@
 //! DokuWiki, from Debian's package, from its installer to the log-out.
 
 use super::{Http, assert_quiet, http, php_location};
-use crate::support::assert_contains;
-use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::nginx::{Nginx, curl};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 const PACKAGE: &str = "/usr/share/dokuwiki";
 const NOT_COPIED: &[&str] = &["local.php", "users.auth.php", "acl.auth.php", "plugins.local.php"];
@@ -53,9 +48,7 @@ fn unpack(root: &Path) {
         }
     }
     let main = root.join("conf/dokuwiki.php");
-    let text = fs::read_to_string(&main)
-        .expect("dokuwiki.php")
-        .replace("/var/lib/dokuwiki/data", "./data");
+    let text = read_file(&main).replace("/var/lib/dokuwiki/data", "./data");
     fs::write(&main, text).expect("dokuwiki.php");
     fs::create_dir(root.join("data")).expect("data");
     for name in DATA {
@@ -173,11 +166,7 @@ fn log_in(wiki: &Wiki) {
         ];
         wiki.browse("/doku.php", &data)
     };
-    assert!(
-        log_in("p=wrong")
-            .text()
-            .contains("Sorry, username or password was wrong")
-    );
+    assert_contains(&log_in("p=wrong").text(), "Sorry, username or password was wrong");
     let answer = log_in("p=sec ret&+");
     assert_eq!(answer.status, 302, "{}", answer.head);
     assert_eq!(

@@ -1,11 +1,7 @@
 //! A worker's environment, directory and descriptors.
 
 use super::assert_quiet;
-use crate::support::daemon::{Daemon, directory, php_pool};
-use crate::support::{is_root, process, until, wait_until};
-use std::collections::BTreeMap;
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\n";
 const ENVIRONMENT: &str = "<?php echo json_encode(array_intersect_key(getenv(),
@@ -17,16 +13,14 @@ fn start(settings: &str) -> (Daemon, tempfile::TempDir) {
 
 fn start_application(settings: &str, application: &str) -> (Daemon, tempfile::TempDir) {
     let dir = directory();
-    fs::write(
+    write_file(
         dir.path().join("forkyard.toml"),
         php_pool(dir.path(), settings, application),
-    )
-    .expect("configuration");
-    fs::write(
+    );
+    write_file(
         dir.path().join("stray"),
         "a file that the daemon was started with",
-    )
-    .expect("stray");
+    );
     let mut command = Command::new("sh");
     command
         .args([

@@ -1,10 +1,7 @@
 //! Many clients at once: kept connections, sessions and a database that all workers share.
 
 use super::{Http, Site, assert_quiet, http, php_location};
-use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::nginx::Nginx;
-use std::collections::BTreeSet;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 4\n";
 const CLIENTS: usize = 8;

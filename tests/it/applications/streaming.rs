@@ -1,8 +1,7 @@
 //! Output that is flushed arrives while the script runs on.
 
 use super::{Site, assert_quiet};
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use crate::support::prelude::*;
 
 const PARTS: usize = 5;
 
@@ -18,9 +17,7 @@ fn flushed_output_arrives_part_by_part() {
         }";
     site.write("stream.php", script);
     let mut stream = TcpStream::connect(("127.0.0.1", site.nginx.port)).expect("connect");
-    stream
-        .set_read_timeout(Some(crate::support::PATIENCE))
-        .expect("timeout");
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
     stream
         .write_all(b"GET /stream.php HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .expect("send");

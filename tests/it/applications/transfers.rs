@@ -1,13 +1,9 @@
 //! A hundred megabytes up and down, through workers that don't grow.
 
 use super::{Site, assert_quiet, http};
-use crate::support::{process, until, wait_until};
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use crate::support::prelude::*;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::Command;
 
 const LARGE: u64 = 100 * 1024 * 1024;
 const SMALL: u64 = 64 * 1024;
@@ -191,8 +187,6 @@ fn a_client_that_goes_in_the_middle_of_an_upload_frees_the_worker() {
 
 fn connect(site: &Site) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", site.nginx.port)).expect("connect");
-    stream
-        .set_read_timeout(Some(crate::support::PATIENCE))
-        .expect("timeout");
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
     stream
 }

@@ -1,9 +1,7 @@
 //! Projects as the frameworks' generators and first pages write them need no file of forkyard's.
 
 use super::stand::{Dev, owned, site};
-use crate::support::assert_contains;
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const FASTAPI: &str = "from fastapi import FastAPI\n\napp = FastAPI()\n\n\n@app.get(\"/\")\nasync def read_root():\n    \
                        return {\"Hello\": \"World\"}\n";
@@ -71,10 +69,6 @@ fn a_new_project_of_django_is_served_with_the_styles_of_its_administration() {
     );
     assert_contains(&dev.said(), "Python (WSGI), manage.py");
     assert_eq!(dev.get("/admin/").status, 302);
-    assert!(
-        dev.get("/static/admin/css/base.css")
-            .body
-            .contains("DJANGO Admin styles")
-    );
+    assert_contains(&dev.get("/static/admin/css/base.css").body, "DJANGO Admin styles");
     dev.end();
 }

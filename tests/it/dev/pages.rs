@@ -2,11 +2,7 @@
 
 use super::stand::{Dev, site};
 use crate::skip::needs_file;
-use crate::support::daemon::directory;
-use crate::support::{assert_contains, assert_lacks, assert_success};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const PHONE: u32 = 360;
 const BROWSER: &str = "/usr/bin/chromium";
@@ -40,7 +36,7 @@ fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
 }
 
 fn looked_at(dir: &Path, page: &str, options: &[&str]) -> (String, Vec<u8>) {
-    let text = serde_json::Value::from(page).to_string().replace('<', "\\u003c");
+    let text = Value::from(page).to_string().replace('<', "\\u003c");
     let frames = format!(
         "<!DOCTYPE html><style>body {{ margin: 0 }} iframe {{ border: 0; display: block }}</style>\
          <iframe id=\"desk\" style=\"width: 1100px; height: 1600px\"></iframe>\

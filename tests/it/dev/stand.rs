@@ -1,12 +1,6 @@
 //! A running `forkyard dev`, and its client.
 
-use crate::support::{PATIENCE, is_root, place_library, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 use std::sync::{Arc, Mutex};
 
 const USER: &str = "www-data";
@@ -25,14 +19,14 @@ pub(in crate::it) struct Page {
 }
 
 pub(in crate::it) fn site(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     let root = dir.path().canonicalize().expect("path").join("site");
     fs::create_dir(&root).expect("mkdir");
     for (name, text) in files {
         let path = root.join(name);
         fs::create_dir_all(path.parent().expect("parent")).expect("mkdir");
         if name.ends_with(".cgi") {
-            crate::support::write_program(&path, text);
+            write_program(&path, text);
         } else {
             fs::write(&path, text).expect("write");
         }

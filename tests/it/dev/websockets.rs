@@ -2,9 +2,7 @@
 
 use super::stand::{Dev, site};
 use crate::it::runtimes::websockets::{ASGI, Socket, program};
-use crate::support::wait_until;
-use std::fs;
-use std::io::{Read, Write};
+use crate::support::prelude::*;
 
 const PACKAGE: &str = r#"{"scripts": {"start": "NODE_PATH=/usr/share/nodejs node app.js"}}"#;
 const OWN: &str = "runtime = \"http\"\nstart_command = \"env NODE_PATH=/usr/share/nodejs node app.js\"\n";

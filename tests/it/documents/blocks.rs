@@ -1,9 +1,7 @@
 //! Reads the Markdown subset that the documents use.
 
-use std::collections::BTreeSet;
+use crate::support::prelude::*;
 use std::fmt;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

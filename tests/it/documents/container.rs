@@ -2,12 +2,8 @@
 
 use super::blocks;
 use super::served::settle_toml;
-use crate::support::daemon::{Daemon, directory, make_writable};
-use crate::support::nginx::free_port;
-use crate::support::{PHP_VERSION, wait_until};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::PHP_VERSION;
+use crate::support::prelude::*;
 
 fn instruction(name: &str) -> String {
     let text = blocks::find("docs/howto/containers.md", "dockerfile", name);
@@ -17,7 +13,7 @@ fn instruction(name: &str) -> String {
 
 #[test]
 fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     assert_eq!(instruction("STOPSIGNAL "), "SIGQUIT");
     let arguments: Vec<String> = serde_json::from_str(&instruction("CMD ")).expect("a list");
     let dir = directory();
@@ -49,7 +45,7 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
         .env("REQUEST_METHOD", "GET")
         .env("SCRIPT_NAME", "/slow.php")
         .env("SCRIPT_FILENAME", dir.path().join("slow.php"))
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .expect("cgi-fcgi (Debian package libfcgi-bin)");
     wait_until("the request to run", || dir.path().join("begun").exists());
@@ -57,7 +53,7 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
     let children = fs::read_to_string(children).expect("children");
     let pid: i32 = children.trim().parse().expect("one child");
     let pid = nix::unistd::Pid::from_raw(pid);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGQUIT).expect("kill");
+    nix::sys::signal::kill(pid, Signal::SIGQUIT).expect("kill");
     daemon.wait_for("Finishing ...");
     fs::write(dir.path().join("go"), "").expect("go");
     let output = client.wait_with_output().expect("an answer");
@@ -68,7 +64,7 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
 
 #[test]
 fn the_pod_of_the_manifests_shows_no_status_serves_files_and_loses_no_request_at_its_end() {
-    skip_if!(crate::skip::needs_root() || crate::skip::needs_file("/usr/bin/promtool"));
+    skip_if!(needs_root() || crate::skip::needs_file("/usr/bin/promtool"));
     let program = Path::new(env!("CARGO_BIN_EXE_forkyard"));
     let output = Command::new("unshare")
         .args(["--mount", "--net", "/usr/bin/python3", "-B"])

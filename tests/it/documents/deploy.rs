@@ -1,14 +1,9 @@
 //! The deployment that docs/howto/deploy.md shows, with git, Django and its migrations.
 
 use super::blocks;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::nginx::{Nginx, curl};
-use crate::support::{StopAtEnd, wait_until};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 const DOCUMENT: &str = "docs/howto/deploy.md";
 
@@ -111,7 +106,7 @@ fn run_text(place: &Path, text: &str, version: &str) -> (Option<i32>, String) {
 
 impl Shop {
     fn start(configure: impl FnOnce(&Path, &Path) -> String) -> Shop {
-        crate::support::place_library();
+        place_library();
         let kept = directory();
         make_writable(kept.path());
         let place = kept.path().canonicalize().expect("place").join("shop");
@@ -134,7 +129,7 @@ impl Shop {
             "#!/bin/sh\nexec {own} \"$@\" -c {}/forkyard.toml\n",
             daemon.dir.display()
         );
-        crate::support::write_program(&forkyard, text);
+        write_program(&forkyard, text);
         let locations = format!(
             "location / {{ include /etc/nginx/fastcgi_params; fastcgi_param FORKYARD_APP_ROOT {}/current; \
              fastcgi_pass unix:{}; }}",
@@ -210,7 +205,7 @@ fn a_release_of_an_application_pool_is_deployed_as_the_document_has_it() {
              [pool.shop.applications]\ndirectories = [\"{}\"]\nstat_throttle_rate = \"100ms\"\n\
              user_switching = false\ndefault_user = \"www-data\"\n",
             dir.display(),
-            match crate::support::is_root() {
+            match is_root() {
                 true => "user = \"nobody\"\n",
                 false => "",
             },

@@ -5,10 +5,8 @@ mod bench;
 mod faults;
 
 use super::blocks::root;
-use crate::support::{until, wait_until};
+use crate::support::prelude::*;
 use bench::Bench;
-use std::collections::BTreeSet;
-use std::fs;
 
 struct Entry {
     texts: Vec<String>,

@@ -3,12 +3,7 @@
 use super::super::dev::stand::{Dev, owned};
 use super::blocks::{self, Block, root};
 use super::served::{settle_nginx, settle_toml};
-use crate::support::daemon::{Daemon, directory};
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_contains, assert_lacks, is_root, place_library};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 fn page(name: &str) -> PathBuf {
     root().join(format!("docs/start/{name}.md"))

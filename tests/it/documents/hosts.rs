@@ -2,12 +2,7 @@
 
 use super::blocks;
 use super::served::{settle_nginx, settle_toml};
-use crate::support::daemon::{Daemon, directory};
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{is_root, place_library};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const WSGI: &str = "def application(environ, start_response):
     start_response('200 OK', [('Content-Type', 'text/plain')])

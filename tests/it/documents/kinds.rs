@@ -2,14 +2,7 @@
 
 use super::first::init;
 use super::served::{settle_nginx, settle_toml};
-use crate::support::daemon::{Daemon, directory};
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_lacks, is_root, place_library};
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const FRONT: &str = "<?php echo 'front ', $_SERVER['REQUEST_URI'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['DOCUMENT_ROOT'];";
 const SCRIPT: &str = "<?php echo 'script ', $_SERVER['SCRIPT_NAME'], ' ', $_GET['a'] ?? '-', ' ', $_SERVER['PATH_INFO'] ?? '';";
@@ -228,7 +221,7 @@ fn applications_of_every_kind_are_served_from_one_directory() {
     }
     let (other, link) = (dir.path().join("other"), top.join("pages/public/link"));
     fs::write(&other, "hunter2").expect("write");
-    std::os::unix::fs::symlink(&other, &link).expect("link");
+    symlink(&other, &link).expect("link");
     if is_root() {
         let owned = Command::new("chown")
             .args(["-h", "www-data:"])

@@ -1,12 +1,7 @@
 //! Pictures of what `scripts/bench` has measured.
 
 use super::blocks::root;
-use crate::support::assert_success;
-use crate::support::daemon::directory;
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const FIGURES: &str = r#"{"forkyard": "forkyard 0.1.0", "machine": "2 processors", "programs": "dist", "quick": true, "load_before": 0.5, "load_after": 1.5, "rows": [
     {"work": "1 client", "forkyard": 1500.0, "php_fpm": 1000.0, "unit": "/s", "must": "≥ 1.3 x", "met": true, "ratio": 1.5,

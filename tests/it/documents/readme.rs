@@ -1,11 +1,7 @@
 //! The picture in the README is what users see, and it comes before anything that leads elsewhere.
 
 use super::blocks::{self, root};
-use crate::support::daemon::{Daemon, directory, pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{place_library, until};
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 /// Normalizes white space: the README wraps lines like a terminal.
 fn words(text: &str) -> String {

@@ -2,9 +2,7 @@
 
 use super::first::init;
 use super::served::settle_nginx;
-use crate::support::daemon::directory;
-use crate::support::nginx::{Nginx, curl, free_port};
-use std::fs;
+use crate::support::prelude::*;
 
 const SECRETS: [&str; 26] = [
     ".env",
@@ -38,7 +36,7 @@ const PUBLIC: [&str; 3] = [".well-known/acme-challenge/x", "css/vendor/x.css", "
 
 #[test]
 fn a_site_that_was_written_gives_no_secret_away() {
-    crate::support::place_library();
+    place_library();
     for (kind, documents) in [
         ("php", ""),
         ("php", "public"),
@@ -57,7 +55,7 @@ fn a_site_that_was_written_gives_no_secret_away() {
         let own = dir.path().canonicalize().expect("path");
         let app = own.join(if kind == "sites" { "sites/app" } else { "app" });
         let front = app.join(documents);
-        let put = |path: std::path::PathBuf| {
+        let put = |path: PathBuf| {
             fs::create_dir_all(path.parent().expect("a directory")).expect("mkdir");
             fs::write(path, "hunter2").expect("write");
         };

@@ -2,13 +2,7 @@
 
 use super::blocks;
 use super::blocks::root;
-use crate::support::daemon::{Daemon, directory};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_lacks, assert_starts, assert_success, is_root};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 fn readme(kind: &str, text: &str) -> String {
     blocks::find("README.md", kind, text)
@@ -51,11 +45,10 @@ impl Served {
         let daemon = Daemon::start(|dir| settle_toml(toml, dir));
         let html = daemon.dir.join("html");
         fs::create_dir(&html).expect("html");
-        fs::write(
+        write_file(
             html.join("index.php"),
             "<?php echo 'served ', $_GET['x'] ?? '-', ' ', $_SERVER['PATH_INFO'] ?? '-';",
-        )
-        .expect("index.php");
+        );
         let port = free_port();
         let nginx = Nginx::start("return 404;", &settle_nginx(nginx, &daemon.dir, port));
         Served {
@@ -133,11 +126,7 @@ fn the_sample_site_of_conf_is_served() {
 fn the_sample_configuration_is_right_as_it_is() {
     let file = root().join("conf/forkyard.toml").display().to_string();
     let output = super::forkyard(&["check", "-c", &file]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert_success(&output);
 }
 
 /// nginx's warnings and errors for a site.
@@ -260,7 +249,7 @@ fn the_responder_answers_through_nginx() {
 
 #[test]
 fn the_responder_answers_from_an_empty_chroot() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let dir = directory();
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).expect("empty");

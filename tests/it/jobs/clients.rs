@@ -1,11 +1,7 @@
 //! The push functions: what they accept, refuse and repeat.
 
 use super::{Jobs, with_pages};
-use crate::support::daemon::Daemon;
-use crate::support::{assert_lacks, place_library};
-use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use crate::support::prelude::*;
 use std::thread;
 
 const PHP: &str = r#"<?php
@@ -287,7 +283,7 @@ fn a_push_whose_connection_ends_is_repeated_with_its_ref() {
             let what = format!("{client:?}: {deeds:?}");
             let socket = jobs.dir().join(format!("{}{row}.sock", client.0));
             let listener = UnixListener::bind(&socket).expect("a socket");
-            crate::support::daemon::make_writable(&socket);
+            make_writable(&socket);
             let said = thread::scope(|scope| {
                 let served = scope.spawn(|| {
                     let serve = |deed: &Deed| serve(listener.accept().expect("a connection").0, *deed);

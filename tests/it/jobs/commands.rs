@@ -1,10 +1,7 @@
 //! Tests of the socket and the command line.
 
 use super::{Client, Jobs};
-use crate::support::daemon::forkyard;
-use crate::support::{assert_contains, assert_success, wait_until};
-use serde_json::{Value, json};
-use std::process::Command;
+use crate::support::prelude::*;
 
 /// Runs `forkyard jobs`: exit code, output, errors.
 fn command(jobs: &Jobs, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -74,8 +71,7 @@ fn the_command_line_does_what_the_socket_does() {
             .into_iter()
             .filter(|it| !it.is_empty())
             .collect();
-        let output = forkyard(&arguments, &jobs.dir()).output().expect("status");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        text_of(&forkyard(&arguments, &jobs.dir()).output().expect("status").stdout)
     };
     assert_contains(&status(""), "QUARANTINED");
     let json: Value = serde_json::from_str(&status("--json")).expect("JSON");
@@ -115,7 +111,7 @@ fn a_command_reads_the_configuration_once() {
         .output()
         .expect("strace");
     assert_success(&output);
-    let opened = std::fs::read_to_string(trace).expect("a trace");
+    let opened = fs::read_to_string(trace).expect("a trace");
     let count = opened.matches("forkyard.toml\"").count();
     assert_eq!(count, 1, "{opened}");
 }
@@ -137,11 +133,9 @@ fn many_jobs_are_pushed_at_once_or_none_of_them() {
         list.len() == 3 && list.iter().all(|job| job["state"] == "done")
     });
     let refused = client.ask(&json!({"command": "fly"}));
-    assert!(
-        refused["message"]
-            .as_str()
-            .is_some_and(|text| text.contains("no command \"fly\"")),
-        "{refused}"
+    assert_contains(
+        refused["message"].as_str().unwrap_or_default(),
+        "no command \"fly\"",
     );
     assert_eq!(client.ask(&json!({"command": "queues"}))["result"], "queues");
 }
@@ -218,10 +212,7 @@ fn a_payload_has_any_bytes_and_a_kind_any_text() {
     assert_eq!(text["payload"], "\"a\"");
     let kind = jobs.done("Closure (web.php:12) #ü?%", json!({}));
     let path = "/jobs/mail/Closure%20(web.php:12)%20%23%C3%BC%3F%25?job=";
-    assert!(
-        kind["result"].as_str().is_some_and(|uri| uri.starts_with(path)),
-        "{kind}"
-    );
+    assert_starts(kind["result"].as_str().unwrap_or_default(), path);
 }
 
 #[test]

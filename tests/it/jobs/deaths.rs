@@ -1,11 +1,7 @@
 //! Jobs while processes are replaced or killed.
 
 use super::{Jobs, configuration};
-use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, assert_success, is_root, process, until, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::json;
+use crate::support::prelude::*;
 
 /// A job that outlives an event, and another after it.
 fn goes_on(jobs: &Jobs, gate: &str, happens: impl FnOnce(&Jobs)) {
@@ -31,7 +27,7 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
         path.display()
     );
     let text = configuration(&path, &global, "max_children = 2\nreload = \"always\"\n", "", "");
-    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut daemon = Daemon::start_in(&path);
     daemon.keep(dir);
     let jobs = Jobs { daemon };
@@ -91,21 +87,21 @@ fn workers_that_a_reload_keeps_take_over_how_long_they_may_take_to_leave() {
     let params = Params::get(&daemon.dir, "hold.php", "");
     client.send(&params, b"").expect("the request");
     let held: u32 = until("the request to run", || {
-        let said = std::fs::read_to_string(daemon.dir.join("out/held")).ok()?;
+        let said = fs::read_to_string(daemon.dir.join("out/held")).ok()?;
         said.strip_suffix('\n')?.parse().ok()
     });
     let path = daemon.dir.join("forkyard.toml");
-    let text = std::fs::read_to_string(&path).expect("the configuration");
+    let text = fs::read_to_string(&path).expect("the configuration");
     let elsewhere = text.replace("pool = \"www\"", "pool = \"other\"");
     assert_ne!(elsewhere, text);
-    std::fs::write(&path, &elsewhere).expect("the configuration");
+    fs::write(&path, &elsewhere).expect("the configuration");
     daemon.signal(Signal::SIGUSR2);
     let done = daemon.wait_for("reload done");
     assert_contains(&done, "nothing changed for: ");
     assert_lacks(&done, "replaced");
     assert!(process::runs(held));
     let more = elsewhere.replace("max_children = 1\n", "max_children = 2\n");
-    std::fs::write(&path, more).expect("the configuration");
+    fs::write(&path, more).expect("the configuration");
     daemon.signal(Signal::SIGUSR2);
     wait_until("the end of the worker, in less than 10 minutes", || {
         !process::runs(held)
@@ -136,7 +132,7 @@ fn a_job_is_not_started_again_as_long_as_its_worker_has_it() {
 fn a_job_whose_keeper_was_killed_ends_when_it_is_cancelled_or_its_time_is_over() {
     let daemon = Daemon::start(|dir| configuration(dir, "", "max_children = 3\n", "", ""));
     let jobs = Jobs { daemon };
-    let gate = |more: serde_json::Value| {
+    let gate = |more: Value| {
         let mut job = json!({"payload": "never", "attempts": 1, "key": more["key"]});
         job["timeout_ms"] = more["timeout_ms"].clone();
         jobs.push("gate", job)
@@ -184,7 +180,7 @@ fn what_runs_when_the_daemon_stops_is_run_by_the_next() {
         "",
         "",
     );
-    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut daemon = Daemon::start_in(&path);
     let long = {
         let jobs = Jobs { daemon };
@@ -211,7 +207,7 @@ fn a_job_goes_on_alone_when_the_whole_daemon_is_killed() {
     let dir = directory();
     let path = dir.path().to_owned();
     let text = configuration(&path, "", "max_children = 2\n", "", "");
-    std::fs::write(path.join("forkyard.toml"), text).expect("configuration");
+    fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut daemon = Daemon::start_in(&path);
     let (long, pid) = {
         let jobs = Jobs { daemon };

@@ -1,11 +1,8 @@
 //! A full, broken or read-only disk, and a process killed between two system calls.
 
 use super::Jobs;
-use crate::support::daemon::directory;
+use crate::support::prelude::*;
 use crate::support::strace::Failing;
-use serde_json::json;
-use std::path::Path;
-use std::process::{Command, Stdio};
 
 #[test]
 fn a_store_that_can_not_be_written_to_refuses_pushes_and_loses_no_result() {

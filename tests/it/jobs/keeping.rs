@@ -1,13 +1,8 @@
 //! The store file: after a stop, copied, damaged, and of another version.
 
 use super::Jobs;
-use crate::support::assert_contains;
-use crate::support::daemon::forkyard;
-use nix::sys::signal::Signal;
-use serde_json::json;
-use std::fs;
+use crate::support::prelude::*;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 fn backed_up(dir: &Path, file: &str) -> (Option<i32>, String, String) {
     let to = dir.join(file).display().to_string();

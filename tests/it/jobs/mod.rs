@@ -17,14 +17,8 @@ mod sequences;
 mod stores;
 mod tcp;
 
-use crate::support::daemon::{Daemon, application_in, make_writable, php_pool, pool};
-use crate::support::{is_root, process, until};
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 
 const SCRIPT: &str = r#"<?php
 $dir = __DIR__;
@@ -122,9 +116,7 @@ impl Client {
     pub fn connect(dir: &Path) -> Client {
         let path = dir.join("jobs.sock");
         let stream = until("the jobs' socket", || UnixStream::connect(&path).ok());
-        stream
-            .set_read_timeout(Some(crate::support::PATIENCE))
-            .expect("timeout");
+        stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
         Client {
             stream: BufReader::new(stream),
         }

@@ -1,15 +1,9 @@
 //! `examples/services-monitor`, with services of a test server.
 
 use super::Jobs;
-use crate::support::daemon::{Daemon, forkyard, make_writable};
-use crate::support::{assert_contains, is_root, until};
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
-use std::process::Command;
+use std::net::SocketAddr;
 
 const SERVICES: usize = 30;
 

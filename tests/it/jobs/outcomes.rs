@@ -1,9 +1,7 @@
 //! Outcomes of jobs.
 
 use super::Jobs;
-use crate::support::daemon::forkyard;
-use crate::support::{assert_contains, assert_starts, assert_success, wait_until};
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 
 fn ended(job: &Value) -> (&str, u64, &str) {
     let text = |name: &str| job[name].as_str().unwrap_or("");
@@ -87,7 +85,7 @@ fn a_job_that_has_ended_its_answer_goes_on() {
         jobs.open("cron");
         let job = jobs.wait(id);
         for name in ["cron", "answered"] {
-            std::fs::remove_file(jobs.dir().join("out").join(name)).expect("a file");
+            fs::remove_file(jobs.dir().join("out").join(name)).expect("a file");
         }
         job
     };
@@ -160,7 +158,7 @@ fn a_job_that_takes_too_long_or_is_cancelled_is_ended() {
     assert_eq!((&answer["count"], &answer["ending"]), (&json!(0), &json!(1)));
     assert_eq!(ended(&jobs.wait(late)), ("failed", 1, "its time was over"));
     assert_eq!(ended(&jobs.wait(cancelled)), ("cancelled", 1, "it was cancelled"));
-    wait_until("the end of the worker", || !crate::support::process::runs(pid));
+    wait_until("the end of the worker", || !process::runs(pid));
     assert_eq!(jobs.done("echo", json!({}))["state"], "done");
 }
 
@@ -248,7 +246,7 @@ fn many_failures_are_few_lines_of_the_log() {
         let queues = jobs.ask(&json!({"command": "queues"}));
         queues["queues"][0]["failed"] == 200
     });
-    jobs.daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    jobs.daemon.signal(Signal::SIGTERM);
     assert!(jobs.daemon.wait().success());
     let log = jobs.daemon.log();
     assert_eq!(log.matches("has failed at start 1").count(), 6, "{log}");

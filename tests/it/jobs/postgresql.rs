@@ -1,15 +1,7 @@
 //! Two daemons with one PostgreSQL database.
 
 use super::{Jobs, configuration};
-use crate::support::daemon::{Daemon, directory};
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::json;
-use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 pub(super) struct Server {
     directory: tempfile::TempDir,
@@ -65,7 +57,7 @@ impl Server {
 
     pub(super) fn hang(&self, is_hung: bool) {
         let file = self.directory.path().join("data/postmaster.pid");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
+        let text = fs::read_to_string(file).unwrap_or_default();
         let Some(master) = text.lines().next().and_then(|line| line.parse::<u32>().ok()) else {
             return;
         };
@@ -206,7 +198,7 @@ fn a_store_over_the_network_is_encrypted_and_one_that_is_not_trusted_is_told_of(
     assert!(made.expect("sh").success());
     let own = directory();
     for name in ["server.crt", "server.key", "authority.crt"] {
-        std::fs::copy(files.path().join(name), own.path().join(name)).expect("a copy");
+        fs::copy(files.path().join(name), own.path().join(name)).expect("a copy");
     }
     let free = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = free.local_addr().expect("its address").port();

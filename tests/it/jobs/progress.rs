@@ -1,9 +1,7 @@
 //! The progress bar on a terminal.
 
 use super::Jobs;
-use serde_json::json;
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 /// Runs a command with standard error on a terminal of 100 columns, and prints what appears. With `alone`, standard
 /// output is no terminal.
@@ -146,5 +144,5 @@ fn there_is_no_bar_where_errors_go_into_a_file() {
         .status()
         .expect("python3");
     assert!(status.success(), "{status}");
-    assert_eq!(std::fs::read_to_string(&errors).expect("the file"), "");
+    assert_eq!(fs::read_to_string(&errors).expect("the file"), "");
 }

@@ -2,14 +2,7 @@
 
 use super::Jobs;
 use crate::it::documents::blocks::{self, root};
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{assert_contains, assert_lacks, is_root, until, write_program};
-use serde_json::json;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn block(mark: &str, dir: &Path) -> String {
     let blocks = blocks::read(&root().join("docs/howto/background-jobs.md"));
@@ -77,12 +70,7 @@ fn the_e_mails_of_the_recipe_are_sent() {
             &json!("JsonException: Syntax error (status 500)")
         )
     );
-    assert!(
-        jobs.daemon
-            .get("shop-jobs", "jobs.php")
-            .text()
-            .contains("Status: 404")
-    );
+    assert_contains(&jobs.daemon.get("shop-jobs", "jobs.php").text(), "Status: 404");
 }
 
 #[test]
@@ -99,11 +87,10 @@ fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
         make_writable(dir);
         fs::write(dir.join("register.php"), block("register.php", dir)).expect("page");
         fs::write(dir.join("outbox.php"), block("fetchAll", dir)).expect("script");
-        fs::write(
+        write_file(
             dir.join("jobs.php"),
             "<?php echo file_get_contents('php://input');",
-        )
-        .expect("script");
+        );
         let text = block("[pool.shop-jobs]", dir) + &block("[jobs.queue.outbox]", dir);
         text.replace(
             concat!("version = \"", env!("FORKYARD_PHP"), "\""),

@@ -1,12 +1,8 @@
 //! Each runtime that can run jobs runs them and pushes others.
 
 use super::Jobs;
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::{is_root, place_library, write_program};
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
 const PHP: &str = r#"<?php
 $job = fn ($name) => $_SERVER["FORKYARD_JOB_$name"];

@@ -1,15 +1,8 @@
 //! Sequences: jobs from one source, in order.
 
 use super::Jobs;
-use crate::support::daemon::{directory, forkyard};
-use crate::support::{assert_success, process, until, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
+use crate::support::prelude::*;
 use std::fmt::Write as _;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::process::{Command, Stdio};
 
 fn command(jobs: &Jobs, arguments: &[&str]) -> Command {
     let whole: Vec<&str> = ["jobs"].iter().chain(arguments).copied().collect();

@@ -2,17 +2,8 @@
 
 use super::postgresql::Server;
 use super::{Client, Jobs};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, forkyard, make_writable};
+use crate::support::prelude::*;
 use crate::support::strace::Failing;
-use crate::support::{place_library, wait_until};
-use serde_json::{Value, json};
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 /// A push may take 2 s; the rest is for a busy machine.
 const LONGEST: Duration = Duration::from_secs(5);
@@ -349,10 +340,5 @@ fn a_job_has_a_name_of_its_own_while_it_is_kept() {
     assert_eq!(cancelled["count"], 1);
     assert_eq!(jobs.show(later)["state"], "cancelled");
     let unknown = jobs.ask(&json!({"command": "show", "queue": "mail", "ref": "nothing"}));
-    assert!(
-        unknown["message"]
-            .as_str()
-            .is_some_and(|why| why.contains("no such job")),
-        "{unknown}"
-    );
+    assert_contains(unknown["message"].as_str().unwrap_or_default(), "no such job");
 }

@@ -1,17 +1,9 @@
 //! The TCP socket: without the secret, a client gets nothing.
 
 use super::{Jobs, configuration};
-use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::nginx::free_port;
-use crate::support::{PATIENCE, assert_success, process, until};
-use nix::sys::signal::Signal;
-use serde_json::{Value, json};
-use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::support::prelude::*;
+use std::fs::Permissions;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 const SECRET: &str = "0123456789abcdefghij";
@@ -79,10 +71,7 @@ fn a_secret_that_the_daemon_would_refuse_is_refused_by_a_check() {
     let dir = directory();
     let check = || {
         let output = forkyard(&["check"], dir.path()).output().expect("forkyard");
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-        )
+        (output.status.code(), text_of(&output.stdout))
     };
     fs::write(dir.path().join("forkyard.toml"), text(dir.path(), address())).expect("a configuration");
     assert_eq!(check().0, Some(0), "{}", check().1);
@@ -141,8 +130,7 @@ impl JobsOverTcp {
         let mut all = vec!["jobs", "--connect", &address];
         all.extend(arguments);
         let output = forkyard(&all, &self.jobs.dir()).output().expect("forkyard");
-        let said =
-            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let said = text_of(&output.stdout) + &String::from_utf8_lossy(&output.stderr);
         (output.status.code(), said)
     }
 }
@@ -167,7 +155,7 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
     assert_eq!(at_once.hear().expect("an answer")["result"], "queues");
 
     let long = format!("{{\"command\":\"secret\",\"secret\":\"{}", "x".repeat(5_000));
-    for (said, expected) in [
+    let rows = [
         (
             "{\"command\":\"queues\"}\n",
             "the first request of a connection is the secret",
@@ -195,19 +183,15 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
             "this is not the secret",
         ),
         (&long, "a request has at most"),
-    ] {
+    ];
+    each(rows, |(said, expected)| {
         let mut stranger = Line::connect(over_tcp.address);
         stranger.say(said.as_bytes());
         let answer = stranger.hear().unwrap_or_else(|| panic!("no answer to {said:?}"));
-        assert!(
-            answer["message"]
-                .as_str()
-                .is_some_and(|why| why.contains(expected)),
-            "{said:?}: {answer}"
-        );
+        assert_contains(answer["message"].as_str().unwrap_or_default(), expected);
         stranger.say(format!("{{\"command\":\"secret\",\"secret\":\"{SECRET}\"}}\n").as_bytes());
         assert!(stranger.is_over(), "{said:?}");
-    }
+    });
     let listed = over_tcp.jobs.ask(&json!({"command": "list"}));
     assert_eq!(listed["jobs"].as_array().map(Vec::len), Some(1), "{listed}");
 
@@ -218,11 +202,10 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
         code == Some(0) && said.contains("127.0.0.1:") && said.contains("queues"),
         "{said}"
     );
-    fs::write(
+    write_file(
         over_tcp.jobs.dir().join("other"),
         "another secret, which is wrong",
-    )
-    .expect("a file");
+    );
     let other = over_tcp.jobs.dir().join("other").display().to_string();
     let (code, said) = over_tcp.command(&["--secret-file", &other, "queues"]);
     assert!(code == Some(78) && said.contains("is no secret"), "{said}");

@@ -1,11 +1,7 @@
 //! The master's descriptors: one for each pool, at most four for a used pool without processes.
 
 use super::member;
-use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const POOLS: usize = 8;
 

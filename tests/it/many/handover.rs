@@ -1,11 +1,8 @@
 //! The state a master with many pools hands over: a new worker writes only what has changed.
 
 use super::member;
-use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::{process, strace, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
+use crate::support::strace;
 
 const LOOKS: usize = 3;
 

@@ -6,9 +6,7 @@ mod memory;
 mod shares;
 mod watched;
 
-use crate::support::daemon::pool;
-use crate::support::is_root;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const FIRST_USER: usize = 70_101;
 

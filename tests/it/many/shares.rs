@@ -1,12 +1,8 @@
 //! `cpu_weight` and `memory_max`: by control groups if available, otherwise by limits of each process.
 
 use super::member;
-use crate::support::daemon::{Daemon, directory, forkyard, with_control};
-use crate::support::{assert_contains, assert_lacks, cgroup2, is_root, process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::cgroup2;
+use crate::support::prelude::*;
 
 const SHARES: &str = "cpu_weight = 50\nmemory_max = \"256M\"\n";
 const LOOK: &str = "<?php echo getmypid(), \"\\n\", file_get_contents('/proc/self/cgroup');";
@@ -34,7 +30,7 @@ impl Drop for Group {
     }
 }
 
-fn status(dir: &Path) -> serde_json::Value {
+fn status(dir: &Path) -> Value {
     let output = forkyard(&["status", "--json"], dir).output().expect("status");
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
@@ -69,10 +65,8 @@ fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
     }
     assert!(warned, "{}", daemon.log());
     let wanted = if is_root() { "nice 3, " } else { "nice 3" };
-    assert!(
-        said.starts_with(wanted) && said.contains("RLIMIT_DATA 268435456"),
-        "{said}"
-    );
+    assert_starts(&said, wanted);
+    assert_contains(&said, "RLIMIT_DATA 268435456");
     assert_contains(&said, "without control groups: ");
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
     let data = limits

@@ -1,11 +1,7 @@
 //! `watch = true`: files of pools that appear, change and go.
 
 use super::member;
-use crate::support::daemon::{Daemon, directory};
-use crate::support::{assert_contains, wait_until};
-use std::fs;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use crate::support::prelude::*;
 
 struct Site {
     daemon: Daemon,
@@ -73,7 +69,7 @@ fn a_file_that_appears_is_a_pool_and_one_that_goes_ends_it() {
     site.serves(2);
     let elsewhere = site.daemon.dir.join("elsewhere");
     fs::write(&elsewhere, site.text(3)).expect("a pool");
-    std::os::unix::fs::symlink(&elsewhere, file(&site.pools, 3)).expect("a link");
+    symlink(&elsewhere, file(&site.pools, 3)).expect("a link");
     site.serves(3);
     let before = site.daemon.get("p2", "hello.php");
     assert_eq!(before.body(), "hello");

@@ -2,12 +2,7 @@
 
 use super::{ask, mode_pool, ordinary_pool, post, status_of, worker_pool};
 use crate::it::documents::blocks;
-use crate::support::assert_contains;
-use crate::support::daemon::{Daemon, make_writable, with_control};
-use crate::support::fcgi::Params;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 pub(super) const APPLICATIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker");
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
@@ -190,11 +185,10 @@ fn plain_php_answers_as_the_recipe_says() {
         .expect("the recipe");
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("worker.php"), &recipe.text).expect("write");
-        fs::write(
+        write_file(
             dir.join("texts.php"),
             "<?php return ['en' => 'hello', 'fr' => 'bonjour'];",
-        )
-        .expect("write");
+        );
         worker_pool(dir, "www", "worker.php", ONE, "")
     });
     for (query, expected) in [

@@ -1,13 +1,11 @@
 //! The boot's environment, and each way in which it fails.
 
 use super::{ONE, worker_pool};
-use crate::support::daemon::{Daemon, make_writable, with_control};
-use crate::support::{assert_contains, assert_lacks, wait_until};
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const WELL: &str = "<?php while (forkyard_handle_request(function () { echo 'well'; }));";
 
+#[derive(Debug)]
 struct Case {
     name: &'static str,
     script: &'static str,
@@ -104,22 +102,16 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
             .collect();
         control + &pools
     });
-    for case in CASES {
+    each(CASES, |case| {
         let refusal = daemon.get(case.name, "any.php");
-        assert!(
-            refusal.text().starts_with("Status: 503"),
-            "{}: {}",
-            case.name,
-            refusal.text()
-        );
+        assert_starts(&refusal.text(), "Status: 503");
         let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
             .args(["error", &refusal.error_id(), "--json", "--socket"])
             .arg(daemon.dir.join("control.sock"))
             .output()
             .expect("forkyard");
         let report = String::from_utf8_lossy(&output.stdout).into_owned();
-        let report: serde_json::Value =
-            serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report} {output:?}"));
+        let report: Value = serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report} {output:?}"));
         let error = &report["error"];
         let step = match case.summary {
             "" => "SPAWNING_KIT_HANDSHAKE_PERFORM",
@@ -129,14 +121,10 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
         let summary = error["summary"].as_str().unwrap_or_default();
         assert!(summary.contains(case.summary), "{}: {summary}", case.name);
         if case.more != "boots once" {
-            assert!(
-                report.to_string().contains(case.more),
-                "{}: {report:#}",
-                case.name
-            );
+            assert_contains(&report.to_string(), case.more);
         }
         assert!(!error["solution_description"].is_null(), "{report:#}");
-    }
+    });
     for case in CASES {
         daemon.write(&format!("{}.php", case.name), WELL);
     }
@@ -204,7 +192,7 @@ fn boot_and_warm_up_requests_leave_the_application_and_nothing_else() {
     assert_contains(&line, "WARNING: [pool www]");
     let workers = daemon.wait_for_workers("www", 2);
     for worker in &workers {
-        crate::support::process::signal(*worker, nix::sys::signal::Signal::SIGKILL);
+        process::signal(*worker, Signal::SIGKILL);
     }
     assert_eq!(daemon.get("www", "index.php").body(), expected);
 }

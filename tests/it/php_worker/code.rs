@@ -1,9 +1,7 @@
 //! Causes of a new boot: the application, or changed files.
 
 use super::{ONE, worker_pool, write_script};
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 const COUNTS: &str = r#"<?php
 $boot = count(file(__DIR__ . '/boots')) + 1;
@@ -37,7 +35,7 @@ while (forkyard_handle_request(function () use ($boot) {
 "#;
 
 fn say(daemon: &Daemon, pool: &str, query: &str) -> String {
-    let params = crate::support::fcgi::Params::get(&daemon.dir, "index.php", query);
+    let params = Params::get(&daemon.dir, "index.php", query);
     daemon.ask(pool, &params).body()
 }
 
@@ -151,7 +149,7 @@ fn its_functions_say_what_the_worker_is() {
             "warm_up_requests = [\"/?case=worker\"]\n",
         )
     });
-    let ask = || -> serde_json::Value {
+    let ask = || -> Value {
         let said = super::say(&daemon, "www", "worker", "");
         serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"))
     };

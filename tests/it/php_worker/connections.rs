@@ -1,11 +1,7 @@
 //! Connections that the boot leaves open.
 
 use super::{ONE, mode_pool, worker_pool};
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{assert_contains, assert_starts};
-use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::net::UnixListener;
+use crate::support::prelude::*;
 
 const SCRIPT: &str = r#"<?php
 $boot = stream_socket_client('unix://' . __DIR__ . '/server.sock');
@@ -21,7 +17,7 @@ while (forkyard_handle_request(function () use ($boot) {
 
 #[test]
 fn they_are_cut_refused_or_kept() {
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     let listener = UnixListener::bind(dir.path().join("server.sock")).expect("bind");
     make_writable(&dir.path().join("server.sock"));
     fs::write(dir.path().join("worker.php"), SCRIPT).expect("write");
@@ -74,7 +70,7 @@ while (forkyard_handle_request(function () use (&$connection) {
 
 #[test]
 fn those_that_a_function_before_the_snapshot_closes_are_not_left_open() {
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     let listener = UnixListener::bind(dir.path().join("server.sock")).expect("bind");
     make_writable(&dir.path().join("server.sock"));
     fs::write(dir.path().join("worker.php"), CLOSED).expect("write");

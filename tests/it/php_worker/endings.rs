@@ -2,11 +2,7 @@
 
 use super::applications::{self, POOLS, request};
 use super::{ONE, ask, mode_pool, ordinary_pool, worker_pool};
-use crate::support::assert_starts;
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::fcgi::{Answer, Params};
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const WAYS: [&str; 15] = [
     "exception",
@@ -131,19 +127,13 @@ const LITTLE: &str = "php_admin_value = { memory_limit = \"32M\", display_errors
 fn a_plain_script_reports_its_fatal_errors_in_every_request() {
     let daemon = plain(PLAIN, LITTLE);
     let well = Params::get(&daemon.dir, "index.php", "");
-    for way in WAYS {
+    each(WAYS, |way| {
         let failing = Params::get(&daemon.dir, "index.php", &format!("way={way}"));
         let answer = fails_alike(&daemon, way, &well, &failing);
         let is_reported = answer.text().contains("[boot][first request][request]");
         let is_fatal = !["warning", "held", "shutdown", "callback", "handler"].contains(&way);
-        assert_eq!(
-            is_reported,
-            is_fatal,
-            "{way}: {} {}",
-            answer.text(),
-            answer.error_text()
-        );
-    }
+        assert_eq!(is_reported, is_fatal, "{} {}", answer.text(), answer.error_text());
+    });
 }
 
 fn framework_reports(application: applications::Application<'_>, name: &str) {

@@ -1,8 +1,7 @@
 //! Failing requests: the answer is an ordinary pool's, and the worker is sound for the next one.
 
 use super::{ask, both, case, say};
-use crate::support::{assert_starts, process, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 
 const REPLACED: &str = "a worker is replaced: its script has failed";
 
@@ -12,7 +11,7 @@ fn after_each_kind_of_failure_the_next_request_is_served() {
         "request_terminate_timeout = \"20s\"\nping = { path = \"/ping\" }\n",
         "",
     );
-    for (name, problem, body) in [
+    let rows = [
         ("fatal", "Cannot declare class Noted", "printed"),
         (
             "memory",
@@ -36,23 +35,20 @@ fn after_each_kind_of_failure_the_next_request_is_served() {
             "Uncaught RuntimeException: thrown in output",
             "",
         ),
-    ] {
+    ];
+    each(rows, |(name, problem, body)| {
         let mut answers = Vec::new();
         for pool in ["www", "loop"] {
             let answer = ask(&daemon, pool, &case(&daemon, name, ""), b"");
             assert!(answer.ended, "{name}");
-            assert!(
-                answer.error_text().contains(problem),
-                "{name}: {}",
-                answer.error_text()
-            );
+            assert_contains(&answer.error_text(), problem);
             assert_eq!(answer.body(), body, "{name} in {pool}");
             answers.push(answer.text());
             assert_eq!(say(&daemon, pool, "", "token=next"), "hello next", "{name}");
         }
         assert_eq!(answers[0], answers[1], "{name}");
         daemon.wait_for(problem);
-    }
+    });
     assert_eq!(
         daemon.wait_for_count(REPLACED, 4).matches("[pool loop]").count(),
         1

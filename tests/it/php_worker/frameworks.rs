@@ -1,10 +1,7 @@
 //! The loops of frameworks' worker scripts: both boot the application at the first request, here a warm-up request.
 
 use super::worker_pool;
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_starts};
-use std::fs;
+use crate::support::prelude::*;
 
 const APPLICATION: &str = r#"<?php
 class Application
@@ -141,7 +138,7 @@ fn their_loops_run_as_they_are() {
         assert_eq!(boots, "boot\n", "{pool}: workers come out of one boot");
     }
     let terminated = daemon.dir.join("symfony/terminated");
-    crate::support::until("terminate of each", || {
+    until("terminate of each", || {
         let text = fs::read_to_string(&terminated).ok()?;
         (text.matches("/a\n").count() == 4 && text.matches("/b\n").count() == 4).then_some(())
     });

@@ -1,11 +1,7 @@
 //! Random number generators that the boot has used: no two requests get the same number.
 
 use super::{PHP, mode_pool, ordinary_pool};
-use crate::support::daemon::Daemon;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 const GENERATORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker/generators.php");
 const PAGE: &str = "<?php require_once __DIR__ . '/generators.php';
@@ -70,7 +66,7 @@ fn no_number_comes_twice() {
         for number in 0..REQUESTS {
             let query = if number % 5 == 0 { "?gmp=1" } else { "" };
             let answer = daemon.get(pool, &format!("page.php{query}"));
-            let drawn: serde_json::Map<String, serde_json::Value> =
+            let drawn: serde_json::Map<String, Value> =
                 serde_json::from_str(&answer.body()).unwrap_or_else(|_| panic!("{pool}: {}", answer.text()));
             for (name, value) in drawn {
                 if name == "pid" {

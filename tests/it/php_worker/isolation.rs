@@ -2,9 +2,7 @@
 
 use super::states::{POOLS, twice};
 use super::{ONE, ask, both, case, say, worker_pool, write_script};
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{assert_contains, assert_lacks, assert_starts};
-use std::fs;
+use crate::support::prelude::*;
 
 const SESSIONS: &str = "\"session.save_path\" = \"DIR\", \"session.gc_probability\" = \"0\", \"session.use_strict_mode\" = \"0\"";
 
@@ -134,7 +132,7 @@ fn ghsa_g966_83w7_6w38_and_ghsa_3g8v_8r37_cgjm_no_other_file_is_run() {
         daemon.write(name, "<?php echo 'EXECUTED';");
         for rest in ["", ".php", "/x.php", "/.php"] {
             let script = format!("{name}{rest}");
-            let params = crate::support::fcgi::Params::get(&daemon.dir, &script, "token=t");
+            let params = Params::get(&daemon.dir, &script, "token=t");
             let said = ask(&daemon, "loop", &params, b"").body();
             assert_eq!(said, "hello t", "{script}");
             let answer = ask(&daemon, "www", &params, b"").text();
@@ -199,7 +197,7 @@ fn what_the_script_does_between_two_requests_is_in_no_answer() {
         assert_eq!(answer.body(), r#"[true,"",null]"#);
         assert_lacks(&answer.text().to_lowercase(), "between");
         assert_lacks(&answer.text(), "Status");
-        crate::support::until("what was seen", || {
+        until("what was seen", || {
             let seen = fs::read_to_string(daemon.dir.join("between")).ok()?;
             (seen == r#"[false,false,[],"",false,[],true,null]"#).then_some(())
         });
@@ -214,7 +212,7 @@ fn what_the_script_does_between_two_requests_is_in_no_answer() {
 
 #[test]
 fn in_a_chroot_the_script_boots_inside() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         let root = dir.join("root");
         fs::create_dir_all(root.join("app")).expect("mkdir");
@@ -231,10 +229,10 @@ fn in_a_chroot_the_script_boots_inside() {
         worker_pool(dir, "www", "worker.php", &settings, application)
             .replace(&format!("{}/worker.php", dir.display()), "/app/worker.php")
     });
-    let expected = serde_json::json!(["/app/worker.php", false, "/app", true]);
+    let expected = json!(["/app/worker.php", false, "/app", true]);
     for _ in 0..2 {
         let said = say(&daemon, "www", "root", "");
-        let said: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+        let said: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
         assert_eq!(said, expected);
     }
     assert_eq!(say(&daemon, "www", "", "token=t"), "hello t");
@@ -242,15 +240,15 @@ fn in_a_chroot_the_script_boots_inside() {
         "root/app/state.php",
         "<?php function handle() { echo 'another'; }",
     );
-    crate::support::until("another boot", || {
+    until("another boot", || {
         (say(&daemon, "www", "", "") == "another").then_some(())
     });
 }
 
 #[test]
 fn connections_of_the_boot_are_shared_where_that_is_wished() {
-    let dir = crate::support::daemon::directory();
-    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("server.sock")).expect("bind");
+    let dir = directory();
+    let listener = UnixListener::bind(dir.path().join("server.sock")).expect("bind");
     make_writable(&dir.path().join("server.sock"));
     let script = "<?php $boot = stream_socket_client('unix://' . __DIR__ . '/server.sock');\n\
                   while (forkyard_handle_request(function () use ($boot) {\n\

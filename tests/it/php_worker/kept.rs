@@ -1,12 +1,8 @@
 //! Kept connections of restored workers: they stay with their worker, or move to a sibling while it is busy.
 
 use super::{PHP, mode_pool, status_of};
-use crate::support::daemon::{Daemon, make_writable, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{process, strace, wait_until};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::Write;
+use crate::support::prelude::*;
+use crate::support::strace;
 
 const REQUESTS: u64 = 64;
 const MOST_CALLS: u64 = 60;
@@ -112,7 +108,7 @@ fn more_connections_than_workers_are_all_served_and_no_worker_is_replaced() {
     }
     assert!(pids.len() <= 2, "{pids:?}");
     let status = status_of(&daemon, "snap");
-    assert_eq!(status["counts"]["exits"], serde_json::json!([]), "{status:#}");
+    assert_eq!(status["counts"]["exits"], json!([]), "{status:#}");
     let held = || -> u64 {
         let status = status_of(&daemon, "snap");
         let workers = status["generations"][0]["workers"]

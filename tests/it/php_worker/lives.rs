@@ -1,11 +1,9 @@
 //! Lives of workers and preloaders: how many requests, reloads, status, logs.
 
 use super::{LOOP, ONE, ask, case, say, status_of, worker_pool, write_script};
-use crate::support::daemon::{Daemon, make_writable, with_control};
-use crate::support::{StopAtEnd, assert_contains, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
+use std::sync::atomic::AtomicU64;
 
 #[test]
 fn a_worker_ends_after_its_requests_or_when_its_script_does_and_none_is_lost() {
@@ -65,7 +63,7 @@ fn status_ping_and_logs_are_as_in_any_pool() {
     assert_eq!(daemon.get("www", "ping").body(), "pong");
     assert_eq!(say(&daemon, "www", "", "token=t"), "hello t");
     let status = daemon.get("www", "status?json&full").body();
-    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let status: Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(
         status["processes"][0]["script"],
         format!("{}/worker.php", daemon.dir.display()),
@@ -171,7 +169,7 @@ fn complaints_about_allowed_clients_are_said_with_and_without_a_worker_script() 
     let daemon = Daemon::start(|dir| {
         super::write_scripts(dir);
         let mut own = |name: &str| {
-            let port = crate::support::nginx::free_port();
+            let port = free_port();
             ports.push(port);
             let settings = format!(
                 "{ONE}listen = {{ address = \"127.0.0.1:{port}\", allowed_clients = [\"::\"] }}\ncatch_workers_output = true\n"

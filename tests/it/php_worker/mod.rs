@@ -18,11 +18,7 @@ mod soak;
 mod states;
 mod wordpress;
 
-use crate::support::assert_success;
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::fcgi::{Answer, Params};
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const PHP: &str = env!("FORKYARD_PHP");
 const STATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/php_worker/state.php");
@@ -64,12 +60,12 @@ fn both(settings: &str, application: &str) -> Daemon {
 
 fn write_scripts(dir: &Path) {
     write_script(dir, LOOP);
-    std::fs::write(dir.join("index.php"), ORDINARY).expect("write");
+    fs::write(dir.join("index.php"), ORDINARY).expect("write");
 }
 
 fn write_script(dir: &Path, text: &str) {
-    std::fs::copy(STATE, dir.join("state.php")).expect("copy");
-    std::fs::write(dir.join("worker.php"), text).expect("write");
+    fs::copy(STATE, dir.join("state.php")).expect("copy");
+    fs::write(dir.join("worker.php"), text).expect("write");
 }
 
 fn case(daemon: &Daemon, name: &str, query: &str) -> Params {
@@ -104,7 +100,7 @@ fn status(daemon: &Daemon, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-fn status_of(daemon: &Daemon, pool: &str) -> serde_json::Value {
-    let status: serde_json::Value = serde_json::from_str(&status(daemon, &[pool, "--json"])).expect("JSON");
+fn status_of(daemon: &Daemon, pool: &str) -> Value {
+    let status: Value = serde_json::from_str(&status(daemon, &[pool, "--json"])).expect("JSON");
     status["pools"][0].clone()
 }

@@ -1,10 +1,7 @@
 //! The mode in effect if it differs from the setting: in the status, its JSON, the metrics and `forkyard_worker()`.
 
 use super::{ONE, mode_pool, ordinary_pool, status, status_of};
-use crate::support::assert_contains;
-use crate::support::daemon::{Daemon, with_control};
-use crate::support::fcgi::Params;
-use std::fs;
+use crate::support::prelude::*;
 
 const SCRIPT: &str = r#"<?php
 $boot = forkyard_worker();
@@ -78,16 +75,15 @@ fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
     let metrics_of = || status(&daemon, &["--metrics"]);
     for case in &CASES {
         let name = case.name;
-        let ask = || -> serde_json::Value {
+        let ask = || -> Value {
             let params = Params::get(&daemon.dir, "index.php", "");
             let answer = daemon.ask(name, &params);
-            serde_json::from_str(&answer.body())
-                .unwrap_or_else(|error| panic!("{name}: {error} {}", answer.text()))
+            parsed(&answer.body())
         };
         ask();
         let said = ask();
         let (boot, handler) = (&said[0], &said[1]);
-        let text_of = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let text_of = |value: &Value| value.as_str().map(str::to_owned);
         for facts in [boot, handler] {
             assert_eq!(facts["mode"], case.mode, "{name}: {facts}");
             let because = text_of(&facts["because"]);

@@ -1,11 +1,7 @@
 //! Workers restored after each request (`worker_mode = "snapshot"`): no state survives a request.
 
 use super::{ONE, ask, case, mode_pool, ordinary_pool, say, status, status_of, write_script};
-use crate::support::daemon::{Daemon, make_writable, with_control};
-use crate::support::{assert_contains, assert_starts, process, until, wait_until};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const SNAPSHOT: &str = "worker_mode = \"snapshot\"\n";
 
@@ -44,7 +40,7 @@ fn pid(daemon: &Daemon) -> u32 {
     say(daemon, "snap", "pid", "").parse().expect("a pid")
 }
 
-fn facts(daemon: &Daemon, pool: &str) -> serde_json::Value {
+fn facts(daemon: &Daemon, pool: &str) -> Value {
     serde_json::from_str(&say(daemon, pool, "facts", "")).expect("JSON")
 }
 
@@ -108,7 +104,7 @@ fn each_request_begins_with_what_has_booted_after_any_end_of_the_one_before() {
     );
     assert_eq!(
         facts["given_up"],
-        serde_json::json!({"thread": 0, "child": 0, "identity": 0, "priority": 0, "limit": 0, "memory": 0, "descriptor": 0, "call": 0})
+        json!({"thread": 0, "child": 0, "identity": 0, "priority": 0, "limit": 0, "memory": 0, "descriptor": 0, "call": 0})
     );
 }
 
@@ -150,7 +146,7 @@ fn when_put_back(daemon: &Daemon, pid: u32) {
             .iter()
             .filter_map(|it| it["workers"].as_array())
             .flatten();
-        let is_idle = |worker: &serde_json::Value| worker["pid"] == pid && worker["stage"] == "Idle";
+        let is_idle = |worker: &Value| worker["pid"] == pid && worker["stage"] == "Idle";
         workers.any(is_idle).then_some(())
     });
     until("a waiting worker", || {
@@ -355,7 +351,7 @@ fn counts_of_the_worker_survive_and_its_limits_hold() {
     assert_eq!(apart.len(), 2, "{pids:?}");
     assert!(pids[..6].iter().all(|pid| *pid == pids[0]), "{pids:?}");
     let status = daemon.get("snap", "status?json&full").body();
-    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let status: Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!(status["accepted conn"], 13, "{status:#}");
     let mut clients: Vec<_> = (0..3).map(|_| daemon.client("two").kept()).collect();
     for round in 0..8 {

@@ -1,10 +1,7 @@
 //! State that a request sees of earlier ones: the same in an ordinary pool and in the loop.
 
 use super::{ask, both, case, post, say};
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_starts, until, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 pub(super) const POOLS: [&str; 3] = ["www", "loop", "snap"];
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -44,22 +41,14 @@ fn the_input_of_a_request_is_its_own() {
     let poor = case(&daemon, "superglobals", "token=two");
     let expected_rich = r#"["one",{"p":"posted","q":["1"]},{"a":"first","secret":"s"},[],{"case":"superglobals","token":"one","p":"posted","q":["1"]},["HTTP_AUTHORIZATION","HTTP_COOKIE","HTTP_HOST","HTTP_X_SECRET"],"user","pass","application\/x-www-form-urlencoded","a=first; secret=s",false,"case=superglobals&token=one"]"#;
     let expected_poor = r#"["two",[],[],[],{"case":"superglobals","token":"two"},["HTTP_HOST"],null,null,"",false,false,"case=superglobals&token=two"]"#;
-    for pool in POOLS {
+    each(POOLS, |pool| {
         for _ in 0..2 {
-            assert_eq!(
-                ask(&daemon, pool, &params, body.as_bytes()).body(),
-                expected_rich,
-                "{pool}"
-            );
+            assert_eq!(ask(&daemon, pool, &params, body.as_bytes()).body(), expected_rich);
             assert_eq!(ask(&daemon, pool, &poor, b"").body(), expected_poor, "{pool}");
         }
         let sent = post(case(&daemon, "input", ""), "application/json", "{\"a\":1}");
         for _ in 0..2 {
-            assert_eq!(
-                ask(&daemon, pool, &sent, b"{\"a\":1}").body(),
-                "{\"a\":1}|7",
-                "{pool}"
-            );
+            assert_eq!(ask(&daemon, pool, &sent, b"{\"a\":1}").body(), "{\"a\":1}|7");
             assert_eq!(say(&daemon, pool, "input", ""), "|0", "{pool}");
         }
         let headers = case(&daemon, "headers", "token=t")
@@ -68,15 +57,14 @@ fn the_input_of_a_request_is_its_own() {
         for _ in 0..2 {
             assert_eq!(
                 ask(&daemon, pool, &headers, b"").body(),
-                r#"[{"Content-Length":"","Content-Type":"","Cookie":"a=b","Host":"localhost","X-B":"c"},"t","b",false]"#,
-                "{pool}"
+                r#"[{"Content-Length":"","Content-Type":"","Cookie":"a=b","Host":"localhost","X-B":"c"},"t","b",false]"#
             );
             assert_eq!(
                 say(&daemon, pool, "headers", "token=u"),
                 r#"[{"Content-Length":"","Content-Type":"","Host":"localhost"},"u",null,false]"#
             );
         }
-    }
+    });
     assert_eq!(twice(&daemon, "time", ""), "now new");
     // A handle of an earlier request's body is closed, or it would read another body.
     let sent = post(case(&daemon, "held input", ""), "text/plain", "secret");
@@ -91,25 +79,20 @@ fn a_session_leaves_neither_data_nor_id() {
     let application =
         "php_admin_value = { \"session.save_path\" = \"DIR\", \"session.gc_probability\" = \"0\" }\n";
     let daemon = both("", application);
-    for pool in POOLS {
+    each(POOLS, |pool| {
         for round in ["a", "b"] {
             let id = format!("id={pool}{round}");
             assert_eq!(
                 say(&daemon, pool, "session", &format!("token=x&{id}")),
                 format!("[] {pool}{round}")
             );
-            assert_eq!(
-                say(&daemon, pool, "session before", ""),
-                r#"[true,"",null]"#,
-                "{pool}"
-            );
+            assert_eq!(say(&daemon, pool, "session before", ""), r#"[true,"",null]"#);
             assert_eq!(say(&daemon, pool, "session", "token=y"), "[] new", "{pool}");
             assert_eq!(
                 say(&daemon, pool, "superglobals", "token=z")
                     .matches("false")
                     .count(),
-                2,
-                "{pool}"
+                2
             );
             assert_eq!(
                 say(&daemon, pool, "session", &format!("token=y&{id}")),
@@ -123,13 +106,13 @@ fn a_session_leaves_neither_data_nor_id() {
                 count
             );
         }
-    }
+    });
 }
 
 #[test]
 fn an_answer_is_its_requests_own() {
     let daemon = both("", "");
-    for pool in POOLS {
+    each(POOLS, |pool| {
         for token in ["one", "two"] {
             let answer = ask(
                 &daemon,
@@ -148,18 +131,17 @@ fn an_answer_is_its_requests_own() {
                 !next.contains("X-") || next.matches("X-").count() == next.matches("X-Powered-By").count(),
                 "{next}"
             );
-            assert!(
-                !next.contains("Status") && !next.contains("Cookie") && next.ends_with("hello next"),
-                "{next}"
-            );
+            assert_lacks(&next, "Status");
+            assert_lacks(&next, "Cookie");
+            assert_ends(&next, "hello next");
         }
-    }
+    });
     assert_eq!(twice(&daemon, "shutdown", ""), "body first second");
     assert_eq!(twice(&daemon, "destructor", ""), "here gone");
     assert_eq!(twice(&daemon, "exit", ""), "before exit and shutdown");
     assert_eq!(twice(&daemon, "nested exit", ""), "buffered");
     assert_eq!(twice(&daemon, "exception handler", ""), "handled it");
-    for pool in POOLS {
+    each(POOLS, |pool| {
         for token in ["a", "b"] {
             let answer = ask(
                 &daemon,
@@ -167,17 +149,9 @@ fn an_answer_is_its_requests_own() {
                 &case(&daemon, "exception", &format!("token={token}")),
                 b"",
             );
-            assert!(
-                answer.text().starts_with("Status: 500"),
-                "{pool}: {}",
-                answer.text()
-            );
+            assert_starts(&answer.text(), "Status: 500");
             let message = format!("Uncaught RuntimeException: uncaught in {token}");
-            assert!(
-                answer.error_text().contains(&message),
-                "{pool}: {}",
-                answer.error_text()
-            );
+            assert_contains(&answer.error_text(), &message);
         }
         let file = daemon.dir.join(format!("{pool}.finished"));
         for _ in 0..2 {
@@ -188,14 +162,14 @@ fn an_answer_is_its_requests_own() {
             });
             fs::remove_file(&file).expect("remove");
         }
-    }
+    });
     assert_eq!(twice(&daemon, "directory", ""), "home 022");
 }
 
 #[test]
 fn an_upload_is_gone_with_its_request() {
     let daemon = both("", "");
-    for pool in POOLS {
+    each(POOLS, |pool| {
         let noted = daemon.dir.join(format!("{pool}.path"));
         let query = format!("file={}", noted.display());
         for name in ["one.txt", "two.txt"] {
@@ -205,14 +179,13 @@ fn an_upload_is_gone_with_its_request() {
             assert_eq!(said, format!("[\"{name}\",true,\"text\",null,false]"), "{pool}");
             let path = fs::read_to_string(&noted).expect("its path");
             assert!(!path.is_empty());
-            wait_until("its end", || !std::path::Path::new(&path).exists());
+            wait_until("its end", || !Path::new(&path).exists());
             assert_eq!(
                 say(&daemon, pool, "upload", &query),
-                "[null,false,false,null,false]",
-                "{pool}"
+                "[null,false,false,null,false]"
             );
         }
-    }
+    });
     assert_eq!(
         twice(&daemon, "upload", &format!("file={}/none", daemon.dir.display())),
         "[null,false,false,null,false]"
@@ -297,7 +270,7 @@ fn what_the_application_keeps_stays_in_the_loop_and_nowhere_else() {
         assert_eq!(say(&daemon, pool, "peak", ""), "little", "{pool}");
     }
     let functions = "[true,true,true,true,true,true]";
-    let marks: serde_json::Value = serde_json::from_str(&say(&daemon, "loop", "marks", "")).expect("JSON");
+    let marks: Value = serde_json::from_str(&say(&daemon, "loop", "marks", "")).expect("JSON");
     assert_eq!(marks.to_string(), format!("[\"1\",true,{functions}]"));
     let marks = say(&daemon, "www", "marks", "");
     assert_eq!(
@@ -312,18 +285,16 @@ fn settings_that_come_with_a_request_are_refused_and_compression_is_each_answers
         "",
         "php_admin_value = { \"zlib.output_compression\" = \"1\" }\nrequest_settings = \"all\"\n",
     );
-    for pool in POOLS {
+    each(POOLS, |pool| {
         let wanted = case(&daemon, "gzip", "").with("HTTP_ACCEPT_ENCODING", "gzip");
         for _ in 0..2 {
             let answer = ask(&daemon, pool, &wanted, b"").text();
             assert!(answer.contains("Content-Encoding: gzip"), "{pool}: {answer}");
             let plain = ask(&daemon, pool, &case(&daemon, "gzip", ""), b"").text();
-            assert!(
-                !plain.contains("Content-Encoding") && plain.contains("compressed compressed"),
-                "{pool}: {plain}"
-            );
+            assert_lacks(&plain, "Content-Encoding");
+            assert_contains(&plain, "compressed compressed");
         }
-    }
+    });
     let sent = case(&daemon, "", "token=t").with("PHP_VALUE", "auto_prepend_file=/etc/passwd\nprecision=3");
     for _ in 0..2 {
         assert_eq!(ask(&daemon, "loop", &sent, b"").body(), "hello t");

@@ -1,12 +1,8 @@
 //! WordPress by the recipe of the documents: what its pages for readers say, byte for byte.
 
 use super::{ONE, mode_pool, ordinary_pool, status_of};
-use crate::support::daemon::{Daemon, directory, make_writable, with_control};
-use crate::support::fcgi::Params;
 use crate::support::mariadb::MariaDb;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SITE: &str = "/usr/share/wordpress";
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/scripts/wordpress");

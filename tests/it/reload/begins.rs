@@ -1,10 +1,7 @@
 //! A pool added by a reload: the reload succeeds once it has workers, and fails if it can't start them.
 
 use super::trials::workers;
-use crate::support::daemon::{Daemon, pool, with_control};
-use crate::support::{assert_contains, assert_lacks, place_library};
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const PMS: [(&str, &str); 3] = [
     ("static", "pm = \"static\"\nmax_children = 1\n"),
@@ -41,7 +38,7 @@ fn configure(dir: &Path, others: &[(String, &str, &str)]) -> String {
 fn lay(dir: &Path, name: &str, file: &str, code: &str) {
     let root = dir.join(name);
     fs::create_dir_all(&root).expect("mkdir");
-    crate::support::daemon::make_writable(&root);
+    make_writable(&root);
     fs::write(root.join(file), code).expect("write");
 }
 

@@ -1,12 +1,8 @@
 //! What PHP was started from holds until a reload, also for processes that are started later.
 
-use crate::support::daemon::{Daemon, pool};
-use crate::support::{assert_contains, wait_until};
-use nix::sys::signal::{Signal, kill};
+use crate::support::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 const SHOW: &str = "<?php echo json_encode([ini_get('date.timezone'), ini_get('user_agent'), ini_get('precision'), \
                     ini_get('memory_limit'), php_ini_loaded_file(), get_cfg_var('cfg_file_path'), \
@@ -17,21 +13,18 @@ const TOLD: &str = "changed since the start or the last reload";
 fn configure(dir: &Path) -> String {
     let etc = dir.join("etc");
     fs::create_dir_all(etc.join("conf.d")).expect("directory");
-    fs::write(
+    write_file(
         etc.join("php.ini"),
         "date.timezone = Europe/Paris\n[HOST=other.example]\nuser_agent = section\n",
-    )
-    .expect("php.ini");
-    fs::write(
+    );
+    write_file(
         etc.join("conf.d/10-a.ini"),
         "user_agent = \"a \\\"of\\\" before\"\nprecision = 9",
-    )
-    .expect("a file");
-    fs::write(
+    );
+    write_file(
         etc.join("conf.d/20-b.ini"),
         "precision = 11\nextension = calendar\n",
-    )
-    .expect("a file");
+    );
     let named = |name: &str, pm: &str| {
         let application = format!(
             concat!(
@@ -90,10 +83,7 @@ fn an_edited_php_ini_waits_for_the_reload() {
     assert_eq!(log.matches(TOLD).count(), 1, "{log}");
     let line = log.lines().find(|line| line.contains(TOLD)).expect("the line");
     assert_contains(line, &format!("NOTICE: {a} and 3 other files changed"));
-    assert!(
-        line.ends_with("PHP is started with the settings of before until a reload"),
-        "{line}"
-    );
+    assert_ends(line, "PHP is started with the settings of before until a reload");
 
     daemon.write("etc/conf.d/20-b.ini", "precision = 13\n");
     daemon.signal(Signal::SIGUSR2);
@@ -145,7 +135,7 @@ impl Drop for LibraryDirectory {
 
 #[test]
 fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let directory = LibraryDirectory::new();
     let original = Path::new("/usr/lib/php/20220829/calendar.so");
     let library = directory.put("calendar.so", original);

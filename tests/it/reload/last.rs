@@ -2,16 +2,9 @@
 
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, php_pool, with_control};
-use crate::support::{is_root, until, wait_until};
-use nix::sys::signal::{Signal, kill};
+use crate::support::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
@@ -24,16 +17,16 @@ fn write(daemon: &Daemon, text: &str) {
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
 }
 
-fn last(daemon: &Daemon) -> serde_json::Value {
+fn last(daemon: &Daemon) -> Value {
     let socket = daemon.dir.join("control.sock");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.args(["status", "--json", "--socket"]).arg(socket);
     let output = command.output().expect("forkyard");
-    let status: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     status["last_reload"].clone()
 }
 
-fn wait_for_last(daemon: &Daemon, by: &str, result: &str) -> serde_json::Value {
+fn wait_for_last(daemon: &Daemon, by: &str, result: &str) -> Value {
     until(&format!("a reload by {by}: {result}"), || {
         let last = last(daemon);
         (last["by"] == by && last["result"] == result).then_some(last)
@@ -264,7 +257,7 @@ fn an_owner_that_a_reload_takes_away_is_taken_from_the_socket() {
     }
     write(&daemon, &configured(&daemon.dir, ", mode = \"0606\""));
     assert_eq!(daemon.said(&["reload"]).0, Some(0));
-    std::os::unix::fs::chown(&sockets[0], Some(www_data.0), None).expect("chown");
+    chown(&sockets[0], Some(www_data.0), None).expect("chown");
     assert_eq!(daemon.said(&["reload"]).0, Some(0));
     assert_eq!(owners()[0].0, www_data.0);
 }

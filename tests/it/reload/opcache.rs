@@ -1,9 +1,7 @@
 //! OPcache in all its modes, across reloads.
 
-use crate::support::daemon::{Daemon, php_pool, pool};
-use crate::support::{PHP_VERSION, assert_contains, assert_lacks, assert_starts, wait_until};
-use std::fs;
-use std::path::Path;
+use crate::support::PHP_VERSION;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 
@@ -32,11 +30,10 @@ fn a_reload_takes_up_new_code_where_php_does_not_look() {
 #[test]
 fn preloaded_code_is_there_and_a_reload_takes_up_the_new() {
     let preload = |dir: &Path| {
-        fs::write(
+        write_file(
             dir.join("preload.php"),
             "<?php class Greeting { const TEXT = 'hello'; } file_put_contents('php://stderr', posix_geteuid() . PHP_EOL);",
-        )
-        .expect("write");
+        );
         let value = format!(
             "php_admin_value = {{ opcache.preload = \"{}/preload.php\" }}\n",
             dir.display()
@@ -80,7 +77,7 @@ fn the_file_cache_outlives_a_reload() {
     let configure = |dir: &Path| {
         let cache = dir.join("cache");
         fs::create_dir(&cache).expect("directory");
-        crate::support::daemon::make_writable(&cache);
+        make_writable(&cache);
         let values = format!(
             "warm_up = 0\nphp_admin_value = {{ opcache.file_cache = \"{}\", opcache.file_update_protection = 0 }}\n",
             cache.display()

@@ -2,11 +2,7 @@
 
 use super::super::runtimes::fastcgi_programs::ODD;
 use super::trials::{PMS, workers};
-use crate::support::daemon::{Daemon, application_in, make_writable, pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{place_library, wait_until};
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const NODE: &str = "
 const fs = require('fs');

@@ -2,10 +2,7 @@
 //! code.
 
 use super::super::cells::RUNTIMES;
-use crate::support::daemon::{Daemon, application_in, forkyard, make_writable, php_pool, pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{assert_lacks, place_library, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 pub(super) const PMS: [(&str, &str, bool); 4] = [
     ("static", "pm = \"static\"\nmax_children = 1\n", true),
@@ -23,8 +20,7 @@ pub(super) const PMS: [(&str, &str, bool); 4] = [
 ];
 
 pub(super) fn workers(daemon: &Daemon, name: &str) -> u64 {
-    let status: serde_json::Value =
-        serde_json::from_str(&daemon.said(&["status", "--json", name]).1).expect("JSON");
+    let status: Value = serde_json::from_str(&daemon.said(&["status", "--json", name]).1).expect("JSON");
     let pool = &status["pools"][0];
     pool["busy"].as_u64().expect("busy") + pool["idle"].as_u64().expect("idle")
 }
@@ -161,7 +157,7 @@ fn by_signal(daemon: &Daemon, starts: bool) {
     ];
     let line = LINES[usize::from(starts)];
     let before = daemon.log().matches(line).count();
-    daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    daemon.signal(Signal::SIGUSR2);
     daemon.wait_for_count(line, before + 1);
 }
 
@@ -170,10 +166,10 @@ fn by_package(daemon: &Daemon, starts: bool) {
     fs::create_dir_all(&bin).expect("mkdir");
     let (program, config) = (env!("CARGO_BIN_EXE_forkyard"), daemon.dir.join("forkyard.toml"));
     let script = format!("#!/bin/sh\nexec {program} \"$@\" -c {}\n", config.display());
-    crate::support::write_program(&bin.join("forkyard"), script.as_bytes());
+    write_program(&bin.join("forkyard"), script.as_bytes());
     let path = format!("{}:/usr/bin:/bin", bin.display());
     let postinst = concat!(env!("CARGO_MANIFEST_DIR"), "/debian/php.postinst");
-    let mut shell = std::process::Command::new("sh");
+    let mut shell = Command::new("sh");
     let output = shell
         .args([postinst, "triggered", "libphp"])
         .env("PATH", path)
@@ -226,8 +222,7 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
     });
     let ask = |at: usize| {
         let params = Params::get(&daemon.dir, "x", "");
-        let mut client = daemon.client(&format!("p{at}"));
-        client.request(&params, b"").expect("an answer").body()
+        daemon.ask(&format!("p{at}"), &params).body()
     };
     for at in 0..POOLS {
         assert_eq!(ask(at), "well");
@@ -265,7 +260,7 @@ fn pools_that_nobody_asks_cost_no_process() {
         }
         text
     });
-    let children = || crate::support::process::children(daemon.pid()).len();
+    let children = || process::children(daemon.pid()).len();
     let before = children();
     let (code, text) = daemon.said(&["reload", "--all"]);
     assert_eq!(code, Some(0), "{text}");

@@ -1,10 +1,7 @@
 //! Only what changed is replaced.
 
-use crate::support::daemon::{Daemon, pool};
-use crate::support::{PHP_VERSION, assert_starts, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::Path;
+use crate::support::PHP_VERSION;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";
 const CACHED: &str =
@@ -138,10 +135,7 @@ fn a_pool_that_could_not_start_is_tried_again() {
     let daemon = Daemon::start(preload);
     let mut client = daemon.client("www");
     client
-        .send(
-            &crate::support::fcgi::Params::get(&daemon.dir, "hello.php", ""),
-            b"",
-        )
+        .send(&Params::get(&daemon.dir, "hello.php", ""), b"")
         .expect("send");
     daemon.wait_for("the preloader can't start");
     let refused = client.answer().expect("answer").text();

@@ -1,11 +1,7 @@
 //! Warm-up: the scripts that were run most are compiled before the new workers serve.
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::Path;
-use std::time::{Duration, SystemTime};
+use crate::support::prelude::*;
+use std::time::SystemTime;
 
 const ALWAYS: &str = "pm = \"static\"\nmax_children = 2\nreload = \"always\"\n";
 
@@ -207,7 +203,7 @@ fn a_stopped_warm_up_does_not_hold_up_a_reload() {
 
 #[test]
 fn in_a_chroot_it_happens_inside() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         let settings = format!("{ALWAYS}chroot = \"{}\"\n", dir.display());
         php_pool(dir, &settings, "")
@@ -215,7 +211,7 @@ fn in_a_chroot_it_happens_inside() {
     write(&daemon, "status.php", STATUS);
     write(&daemon, "page.php", "<?php echo 'page';");
     let get = |name: &str| {
-        let params = crate::support::fcgi::Params::get(Path::new(""), name, "");
+        let params = Params::get(Path::new(""), name, "");
         daemon.ask("www", &params).body()
     };
     assert_eq!(get("page.php"), "page");

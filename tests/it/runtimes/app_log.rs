@@ -1,12 +1,6 @@
 //! Application output: in the daemon's log, or with `app_log` in a separate file.
 
-use crate::support::daemon::{Daemon, application_in, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{is_root, until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
@@ -41,7 +35,7 @@ const FAILING: [(&str, &str, &str, [&str; 2]); 4] = [
 ];
 
 fn start(runtime: &str, file: &str, code: &str, settings: &str) -> Daemon {
-    crate::support::place_library();
+    place_library();
     Daemon::start(|dir| {
         make_writable(dir);
         fs::write(dir.join(file), code).expect("application");
@@ -80,12 +74,7 @@ fn a_backtrace_is_one_entry_of_the_daemon_s_log_by_default() {
             entry.lines().skip(1).all(|line| line.starts_with('\t')),
             "{runtime}: {entry}"
         );
-        assert_eq!(
-            daemon.log().matches(begin).count(),
-            1,
-            "{runtime}: {}",
-            daemon.log()
-        );
+        assert_eq!(daemon.log().matches(begin).count(), 1, "{runtime}");
     }
 }
 
@@ -125,6 +114,6 @@ fn an_app_log_has_plain_lines_and_belongs_to_the_pool_s_user() {
     }
 }
 
-fn log_of(daemon: &Daemon) -> std::path::PathBuf {
+fn log_of(daemon: &Daemon) -> PathBuf {
     Path::new(&daemon.dir).join("www.app")
 }

@@ -1,11 +1,7 @@
 //! CGI programs: environment, bodies in both directions, and failures.
 
 use super::assert_echoes;
-use crate::support::daemon::{Daemon, application_in, make_writable, pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::nginx::{Nginx, curl};
-use crate::support::{assert_lacks, process, until, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 fn start(settings: &str) -> Daemon {
     Daemon::start(|dir| {
@@ -17,7 +13,7 @@ fn start(settings: &str) -> Daemon {
 }
 
 fn program(daemon: &Daemon, name: &str, text: &str) {
-    crate::support::write_program(&daemon.dir.join(name), text);
+    write_program(&daemon.dir.join(name), text);
 }
 
 fn status(answer: &Answer) -> String {

@@ -1,12 +1,7 @@
 //! Child processes of a Python application: multiprocessing's start methods, forks, and exits.
 
 use super::python::start_as;
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::free_port;
-use crate::support::{assert_lacks, process, wait_until};
-use nix::sys::signal::Signal;
-use std::net::TcpListener;
+use crate::support::prelude::*;
 
 const APPLICATION: &str = r#"
 import concurrent.futures, multiprocessing, os, sys, time
@@ -136,15 +131,10 @@ fn every_start_method_of_multiprocessing_works() {
 fn a_child_that_is_terminated_leaves_its_worker_alone() {
     each_kind(|daemon| {
         let worker = ask(daemon, "/pid", "");
-        for method in METHODS {
-            assert_eq!(
-                ask(daemon, "/terminated", method),
-                "-15",
-                "{method}: {}",
-                daemon.log()
-            );
+        each(METHODS, |method| {
+            assert_eq!(ask(daemon, "/terminated", method), "-15");
             assert_eq!(ask(daemon, "/pid", ""), worker, "{method}: {}", daemon.log());
-        }
+        });
     });
 }
 

@@ -3,10 +3,7 @@
 use super::concurrent::{ASGI as LOOP, Bench, body, params};
 use super::programs::Site;
 use super::websockets::{ASGI, Socket};
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Client;
-use crate::support::nginx::{curl, free_port};
-use crate::support::{assert_contains, assert_starts, wait_until};
+use crate::support::prelude::*;
 
 const MANAGERS: [&str; 3] = [
     "pm = \"static\"\nmax_children = 1\n",
@@ -23,22 +20,17 @@ fn start(settings: &str, concurrency: u32) -> Bench {
 }
 
 fn table(daemon: &Daemon) -> String {
-    let output = daemon.run(&["status", "www"]);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&daemon.run(&["status", "www"]).stdout)
 }
 
 #[test]
 fn idle_streams_do_not_count_against_concurrency() {
-    for settings in MANAGERS {
+    each(MANAGERS, |settings| {
         let bench = start(settings, 4);
         let mut streams: Vec<Client> = (0..9).map(|n| bench.send("begins", &n.to_string())).collect();
         wait_until("all of them", || bench.marks("streams.").len() == 9);
         let pid = bench.get("pid", "");
-        assert_eq!(
-            bench.daemon.wait_for_workers("www", 1)[0].to_string(),
-            pid,
-            "{settings}"
-        );
+        assert_eq!(bench.daemon.wait_for_workers("www", 1)[0].to_string(), pid);
         let page = bench.json("status", "json");
         assert_eq!(page["requests in flight"], 10, "{page}");
         assert!(page["idle streams"].as_u64() >= Some(6), "{page}");
@@ -56,7 +48,7 @@ fn idle_streams_do_not_count_against_concurrency() {
             (&1.into(), &0.into()),
             "{page}"
         );
-    }
+    });
 }
 
 #[test]
@@ -73,12 +65,7 @@ fn requests_whose_answers_have_not_begun_count_and_a_full_pool_says_so() {
     assert_eq!(bench.marks("begun.").len(), 4, "the fifth waits");
     bench.finish(&mut clients);
     wait_until("room", || !table(&bench.daemon).contains("are full"));
-    assert_eq!(
-        bench.daemon.log().matches("all workers are full").count(),
-        1,
-        "{}",
-        bench.daemon.log()
-    );
+    assert_eq!(bench.daemon.log().matches("all workers are full").count(), 1);
 }
 
 #[test]

@@ -2,13 +2,9 @@
 
 use super::threads;
 use crate::it::sites::heartbeat::hold;
-use crate::support::daemon::{Daemon, application_in, folder, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_lacks, is_root, once_in, pause, until, wait_until};
+use crate::support::once_in;
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
 
 /// `met` requests wait for each other, `until` a file exists; `most` is the peak.
 pub(in crate::it) const APPLICATION: &str = r#"
@@ -158,7 +154,7 @@ async def on_echo(scope, receive, send, query):
 "#;
 
 /// A runtime, its application, and the key that bounds the requests of a worker.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::it) struct Kind {
     pub runtime: &'static str,
     pub file: &'static str,
@@ -233,7 +229,7 @@ impl Bench {
         body(&mut self.send(path, query))
     }
 
-    pub(super) fn json(&self, path: &str, query: &str) -> serde_json::Value {
+    pub(super) fn json(&self, path: &str, query: &str) -> Value {
         let text = self.get(path, query);
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
@@ -281,9 +277,7 @@ pub(super) fn at_once(clients: &mut [Client], path: &str, query: &str) -> Vec<St
 }
 
 pub(super) fn post(path: &str, query: &str, body: &[u8]) -> Params {
-    params(path, query)
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string())
+    params(path, query).posting(body.len())
 }
 
 #[test]
@@ -337,17 +331,13 @@ fn slow_requests_leave_fast_ones_alone() {
 
 #[test]
 fn an_answer_waits_for_its_client_and_ends_when_that_leaves() {
-    for kind in KINDS {
+    each(KINDS, |kind| {
         let bench = Bench::start(kind, 2, ONE);
         let mut client = bench.send("stream", "50");
         assert!(!bench.get("pid", "").is_empty(), "others are served meanwhile");
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         let sent = bench.marks("sent.").len();
-        assert!(
-            sent < 5,
-            "{}: {sent} MB were taken that nobody reads",
-            kind.runtime
-        );
+        assert!(sent < 5, "{sent} MB were taken that nobody reads");
         assert!(!bench.get("pid", "").is_empty());
         let answer = client.answer().expect("answer");
         assert!(answer.ended);
@@ -357,7 +347,7 @@ fn an_answer_waits_for_its_client_and_ends_when_that_leaves() {
         until("the end of the other", || bench.marks("over").pop());
         let mut clients = bench.hold(2);
         bench.finish(&mut clients);
-    }
+    });
 }
 
 #[test]
@@ -371,7 +361,7 @@ fn a_body_is_read_as_fast_as_the_application_wants_it() {
             move || writer.send(&post("echo", "go", &body), &body)
         });
         until("its beginning", || bench.marks("reads").pop());
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(300));
         assert!(!sent.is_finished(), "nobody wanted it yet");
         bench.mark("go");
         let answer = reader.answer().expect("answer");
@@ -517,7 +507,7 @@ fn a_loop_that_is_held_up_lets_siblings_serve() {
 /// A sibling may take the connection that a busy worker was woken for; then no event wakes its loop.
 #[test]
 fn a_worker_that_was_held_up_takes_part_again_when_a_sibling_has_taken_what_had_waited() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let bench = Bench::start(ASGI, 0, "pm = \"static\"\nmax_children = 2\n");
     bench.daemon.wait_for_workers("www", 2);
     // During a request a worker checks whether its loop is delayed. A tracer stops that check.

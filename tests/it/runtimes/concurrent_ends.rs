@@ -1,12 +1,7 @@
 //! How requests of a worker that serves many at a time end, and how the worker does.
 
 use super::concurrent::{ASGI, Bench, KINDS, Kind, ONE, RACK, THREADED, WSGI, at_once, body, params};
-use crate::support::daemon::{Daemon, forkyard};
-use crate::support::fcgi::Client;
-use crate::support::{assert_contains, assert_lacks, assert_starts, pause, process, wait_until};
-use nix::sys::signal::Signal;
-use std::collections::BTreeSet;
-use std::fs;
+use crate::support::prelude::*;
 
 /// A worker of ASGI ends its lifespan before it exits.
 fn wait_for_end(bench: &Bench, kind: Kind, worker: u32) {

@@ -2,10 +2,7 @@
 
 use super::concurrent::{Bench, KINDS};
 use super::programs::Site;
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, until, wait_until};
-use serde_json::Value;
+use crate::support::prelude::*;
 
 const FULL: &str =
     "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nstatus_listen = \"DIR/status.sock\"\n";
@@ -44,8 +41,7 @@ fn assert_tells(daemon: &Daemon, count: u64) {
     assert_contains(&html, "<th>requests in flight</th>");
     let metrics = page(daemon, "openmetrics");
     assert_contains(&metrics, &format!("\nphpfpm_requests_in_flight {count}\n"));
-    let output = daemon.run(&["status", "www"]);
-    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let table = text_of(&daemon.run(&["status", "www"]).stdout);
     assert_contains(&table, &format!(", {count} in flight "));
 }
 
@@ -58,7 +54,7 @@ fn the_status_tells_of_requests_in_flight_of_a_worker_that_serves_many() {
         assert_tells(&bench.daemon, 2);
         let told = json(&bench.daemon);
         assert_eq!(told["listen queue"], 5, "{told}");
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(Duration::from_millis(200));
         bench.mark("go");
         for client in &mut clients {
             assert!(client.answer().expect("answer").ended);

@@ -2,14 +2,8 @@
 
 use super::programs::Site;
 use super::websockets::Socket;
-use crate::support::daemon::forkyard;
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::{curl, free_port};
-use crate::support::{assert_contains, place_library, process, until, wait_until};
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 const ASGI: &str = r#"
 import asyncio, os, pathlib

@@ -2,11 +2,8 @@
 
 use super::python_applications::{Site, django};
 use crate::it::documents::blocks;
-use crate::support::wait_until;
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::Path;
 
 fn append(file: &Path, text: &str) {
     let mut file = OpenOptions::new().append(true).open(file).expect("open");

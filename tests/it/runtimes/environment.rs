@@ -1,13 +1,8 @@
 //! The environment that applications of every runtime find.
 
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, folder, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, is_root, place_library, write_program};
+use crate::support::prelude::*;
 use nix::unistd::{Uid, User};
-use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::Permissions;
 
 const APPLICATIONS: [(&str, &str, &str, &str); 6] = [
     (

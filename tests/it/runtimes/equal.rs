@@ -1,14 +1,6 @@
 //! What holds for every runtime: one table, and the same requests for each of its rows.
 
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::nginx::free_port;
-use crate::support::{assert_contains, is_root, place_library, until, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use std::fs;
-use std::path::Path;
-use std::process::{Child, Command};
+use crate::support::prelude::*;
 
 const POOL: &str = "hello";
 
@@ -137,7 +129,7 @@ impl Site {
         let path = root.path();
         make_writable(path);
         let file = path.join(runtime.file);
-        crate::support::write_program(&file, runtime.text);
+        write_program(&file, runtime.text);
         let port = free_port();
         let program = (runtime.name == "http").then(|| super::serve_http(&file, port));
         let application = runtime
@@ -310,10 +302,8 @@ fn assert_slow(site: &Site, worker: u64) {
         site.runtime.script
     );
     let line = site.daemon.wait_for("executing too slow");
-    assert!(
-        line.contains(&expected) && line.ends_with(" sec), logging"),
-        "{line}"
-    );
+    assert_contains(&line, &expected);
+    assert_ends(&line, " sec), logging");
     let log = site.root.path().join("slow.log");
     let entry = until(&format!("{name}: an entry"), || {
         fs::read_to_string(&log).ok().filter(|text| !text.is_empty())
@@ -509,7 +499,7 @@ fn is_replaced_at_once(runtime: &'static Runtime) {
             row["request method"] == "PUT" && row["state"] == "Running"
         });
         let worker = row["pid"].as_u64().expect("a number") as u32;
-        crate::support::process::signal(worker, Signal::SIGKILL);
+        process::signal(worker, Signal::SIGKILL);
         drop(client);
         site.daemon.wait_for_count("exited on signal 9 (SIGKILL)", crash);
         assert!(site.put().body().contains(runtime.answer), "{name}");

@@ -4,14 +4,7 @@ use super::assert_echoes;
 use super::fastcgi_programs::*;
 use crate::it::documents::blocks;
 use crate::it::documents::served::{settle_nginx, settle_toml};
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Params;
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_lacks, assert_starts, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
+use crate::support::prelude::*;
 
 fn nginx(daemon: &Daemon) -> Nginx {
     serve(daemon, "")
@@ -87,11 +80,11 @@ fn the_scoreboard_and_the_access_log_show_the_programs_work() {
     let mut rows = || {
         let params = Params::get(&daemon.dir, "status", "json&full");
         let body = client.request(&params, b"").expect("answer").body();
-        let page: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        let page: Value = serde_json::from_str(&body).expect("JSON");
         let all = page["processes"].as_array().expect("processes").clone();
         let script = daemon.dir.join("x").display().to_string();
         let ours = all.into_iter().filter(|row| row["script"] == script.as_str());
-        ours.collect::<Vec<serde_json::Value>>()
+        ours.collect::<Vec<Value>>()
     };
     let running = rows();
     assert!(
@@ -202,7 +195,7 @@ fn a_program_that_ends_by_itself_is_replaced_without_a_failed_request() {
             .collect()
     });
     assert_eq!(pids.len(), 100);
-    let different: std::collections::BTreeSet<&String> = pids.iter().collect();
+    let different: BTreeSet<&String> = pids.iter().collect();
     assert!(different.len() >= 33, "{different:?}");
     assert_lacks(&daemon.log(), "gave no answer");
 }
@@ -259,11 +252,10 @@ fn the_documents_site_is_served() {
         "fastcgi_param SCRIPT_NAME \"\"",
     );
     let daemon = Daemon::start(|dir| {
-        fs::write(
+        write_file(
             dir.join("app.psgi"),
             "sub { my $e = shift; [200, ['Content-Type' => 'text/plain'], [\"$e->{PATH_INFO} in $ENV{PWD}\"]] }",
-        )
-        .expect("write");
+        );
         settle_toml(&toml, dir).replace("/srv/app", &dir.display().to_string())
     });
     let port = free_port();

@@ -1,11 +1,7 @@
 //! FastCGI programs that fail to start, exit early, or violate the protocol.
 
 use super::fastcgi_programs::*;
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 const OK: &str = "200";
 const BAD_GATEWAY: &str = "502 Bad Gateway";
@@ -65,10 +61,10 @@ fn a_program_that_can_not_be_started_is_reported() {
             "took longer than 1 s to start",
         ),
     ] {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let daemon = start("", |dir| {
             let lost = dir.join("lost");
-            crate::support::write_program(&lost, "#!/no/such/interpreter\n");
+            write_program(&lost, "#!/no/such/interpreter\n");
             command.to_owned()
         });
         let told = daemon.wait_for(line);
@@ -230,7 +226,7 @@ fn a_program_may_refuse_and_may_close_after_each_answer() {
     let pids: Vec<u32> = (0..10).map(|_| pid_of(&ask(&daemon, ""))).collect();
     assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
     let daemon = odd("once", "");
-    let pids: std::collections::BTreeSet<u32> = (0..10).map(|_| pid_of(&ask(&daemon, ""))).collect();
+    let pids: BTreeSet<u32> = (0..10).map(|_| pid_of(&ask(&daemon, ""))).collect();
     assert_eq!(pids.len(), 10);
     assert_lacks(&daemon.log(), "gave no answer");
 }

@@ -1,17 +1,12 @@
 //! The programs that the tests of the FastCGI runtime start, and how they are started.
 
-use crate::support::daemon::{Daemon, application_in, make_writable, pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{process, until, wait_until};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 use std::sync::OnceLock;
 
 pub fn compiled() -> &'static Path {
     static PROGRAM: OnceLock<(PathBuf, tempfile::TempDir)> = OnceLock::new();
     let (path, _) = PROGRAM.get_or_init(|| {
-        let dir = crate::support::daemon::directory();
+        let dir = directory();
         let path = dir.path().join("program");
         let source = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -131,7 +126,7 @@ pub fn ask(daemon: &Daemon, query: &str) -> Answer {
     daemon.get("www", &format!("x?{query}"))
 }
 
-pub fn begin(daemon: &Daemon, query: &str) -> crate::support::fcgi::Client {
+pub fn begin(daemon: &Daemon, query: &str) -> Client {
     daemon.send("www", &Params::get(&daemon.dir, "x", query))
 }
 

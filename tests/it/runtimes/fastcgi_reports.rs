@@ -1,19 +1,16 @@
 //! Reports of FastCGI programs that failed to start: for the operator, and only of their own pool.
 
 use super::fastcgi_programs::{ODD, pid_of, start};
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::{assert_contains, assert_lacks, assert_starts, process, until};
+use crate::support::prelude::*;
 use nix::sys::socket::{SockType, getsockopt, sockopt};
-use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 fn said(daemon: &Daemon, arguments: &[&str]) -> String {
-    let output = daemon.run(arguments);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&daemon.run(arguments).stdout)
 }
 
-fn last_error(daemon: &Daemon, pool: &str) -> Option<serde_json::Value> {
-    let status: serde_json::Value = serde_json::from_str(&said(daemon, &["status", "--json"])).expect("JSON");
+fn last_error(daemon: &Daemon, pool: &str) -> Option<Value> {
+    let status: Value = serde_json::from_str(&said(daemon, &["status", "--json"])).expect("JSON");
     let pools = status["pools"].as_array().expect("pools").clone();
     let found = pools.into_iter().find(|it| it["name"] == pool)?;
     Some(found["last_error"].clone()).filter(|error| !error.is_null())
@@ -60,8 +57,7 @@ fn the_operator_can_ask_for_the_report() {
     assert_contains(&text, "the database is not there");
     assert_contains(&text, "PATH=/usr");
     assert_eq!(said(&daemon, &["error"]), text, "the last one of all");
-    let json: serde_json::Value =
-        serde_json::from_str(&said(&daemon, &["error", &id, "--json"])).expect("JSON");
+    let json: Value = serde_json::from_str(&said(&daemon, &["error", &id, "--json"])).expect("JSON");
     assert_eq!(json["error"]["id"], *id);
     assert_eq!(json["error"]["step"], "SUBPROCESS_APP_LOAD_OR_EXEC");
     let subprocess = &json["diagnostics"]["subprocess"];
@@ -144,7 +140,7 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     let socket = reports_of(worker);
     let before = resident_kib(daemon.pid());
     let forged = |id: u32, output: &str| {
-        serde_json::json!({
+        json!({
             "id": id, "pid": 7, "fall": {"Stranger": "[pool www] forged\u{1b}[2J"}, "started": u64::MAX, "prepared": 0,
             "executed": null, "ended": u64::MAX, "output": output, "envvars": null,
         })
@@ -205,6 +201,6 @@ fn reports_arrive_after_an_upgrade() {
     let error = until("an error of after the upgrade", || last_error(&daemon, "www"));
     let text = said(&daemon, &["error", error["id"].as_str().expect("an id")]);
     assert_contains(&text, "the database is not there");
-    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.signal(Signal::SIGTERM);
     daemon.wait();
 }

@@ -2,11 +2,7 @@
 
 use crate::it::documents::blocks::find;
 use crate::it::documents::served::{settle_nginx, settle_toml};
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_contains, assert_starts, is_root};
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 fn git(directory: &Path, arguments: &[&str]) -> String {
     let output = Command::new("git")
@@ -65,12 +61,12 @@ fn a_repository_is_cloned_and_pushed_to() {
     let noise: Vec<u8> = (0..6_000_000u64)
         .map(|n| (n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8)
         .collect();
-    std::fs::write(first.join("noise"), &noise).expect("write");
+    fs::write(first.join("noise"), &noise).expect("write");
     git(&first, &["add", "."]);
     git(&first, &["commit", "-q", "-m", "noise"]);
     git(&first, &["push", "-q", "origin", "HEAD:main"]);
     git(&daemon.dir, &["clone", "-q", "-b", "main", &url, "second"]);
-    let came = std::fs::read(daemon.dir.join("second/noise")).expect("read");
+    let came = fs::read(daemon.dir.join("second/noise")).expect("read");
     assert!(came == noise, "{} bytes", came.len());
 }
 

@@ -2,10 +2,7 @@
 
 use super::python::start_as;
 use super::serve_http;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::nginx::free_port;
-use crate::support::{place_library, write_program};
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
 
@@ -186,16 +183,11 @@ fn starlette_finds_its_routes_and_redirects_below_a_prefix() {
         daemon.ask("www", &params)
     };
     let page = request("/items/").body();
-    assert!(
-        page.starts_with("/shop/items/ ") && page.ends_with("/shop/items/"),
-        "{page}"
-    );
-    for path in ["/items", "/sub/items"] {
+    assert_starts(&page, "/shop/items/ ");
+    assert_ends(&page, "/shop/items/");
+    each(["/items", "/sub/items"], |path| {
         let answer = request(path).text();
-        assert!(
-            answer.contains(&format!("location: http://localhost/shop{path}/\r\n")),
-            "{path}: {answer}"
-        );
-    }
+        assert_contains(&answer, &format!("location: http://localhost/shop{path}/\r\n"));
+    });
     assert!(request("/sub/items/").body().starts_with("/shop/sub/items/ "));
 }

@@ -1,10 +1,6 @@
 //! A program that speaks HTTP, behind FastCGI: Python's own server.
 
-use crate::support::assert_starts;
-use crate::support::daemon::{Daemon, pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::nginx::{Nginx, curl, free_port, upload};
-use std::process::Child;
+use crate::support::prelude::*;
 
 const PROGRAM: &str = r#"
 import hashlib, sys, time
@@ -91,9 +87,9 @@ struct Site {
 
 impl Site {
     fn start() -> Site {
-        let dir = crate::support::daemon::directory();
+        let dir = directory();
         let file = dir.path().join("program.py");
-        std::fs::write(&file, PROGRAM).expect("write");
+        fs::write(&file, PROGRAM).expect("write");
         let port = free_port();
         let program = super::serve_http(&file, port);
         let daemon = Daemon::start(|dir| {
@@ -189,7 +185,7 @@ fn bodies_pass_through_nginx_with_and_without_a_length() {
     );
     let body: Vec<u8> = (0..3_000_000u32).map(|n| (n / 3) as u8).collect();
     let file = site.daemon.dir.join("body");
-    std::fs::write(&file, &body).expect("write");
+    fs::write(&file, &body).expect("write");
     let said = upload(&file, &nginx.url("/"));
     assert_starts(&said, "3000000 ");
     assert_eq!(

@@ -1,11 +1,8 @@
 //! Many idle kept connections to a worker with concurrent requests take nothing from others.
 
 use super::python::start_as;
-use crate::support::assert_lacks;
-use crate::support::fcgi::{Client, Params};
+use crate::support::prelude::*;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use std::fs;
-use std::path::Path;
 
 const DESCRIPTORS: usize = 1024;
 

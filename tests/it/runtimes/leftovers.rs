@@ -1,11 +1,8 @@
 //! Processes that a worker started and left: which of its ends kill them.
 
-use crate::support::daemon::{Daemon, folder, pool};
-use crate::support::fcgi::Params;
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::{Signal, kill};
+use crate::support::prelude::*;
+use nix::sys::signal::kill;
 use nix::unistd::Pid;
-use std::fs;
 
 const PYTHON: &str = r#"
 import asyncio, os, subprocess, time
@@ -166,7 +163,7 @@ impl Site {
         }
     }
 
-    fn send(&self, path: &str) -> crate::support::fcgi::Client {
+    fn send(&self, path: &str) -> Client {
         let script = self.root.path().join(self.kind.file);
         let params = Params::get(self.root.path(), "", "")
             .with("SCRIPT_NAME", "")
@@ -193,7 +190,7 @@ impl Site {
         [next(), next()]
     }
 
-    fn hang(&self) -> ([u32; 2], crate::support::fcgi::Client) {
+    fn hang(&self) -> ([u32; 2], Client) {
         let client = self.send("/hang");
         let text = until("the request to begin", || {
             fs::read_to_string(self.root.path().join("child")).ok()
@@ -209,8 +206,7 @@ impl Site {
     }
 
     fn status(&self) -> String {
-        let output = self.daemon.run(&["status", "www"]);
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        text_of(&self.daemon.run(&["status", "www"]).stdout)
     }
 
     fn ends(&mut self, what: &str, child: u32) {
@@ -244,7 +240,7 @@ impl Drop for Site {
     }
 }
 
-fn configuration(dir: &std::path::Path, kind: Kind, root: &std::path::Path, settings: &str) -> String {
+fn configuration(dir: &Path, kind: Kind, root: &Path, settings: &str) -> String {
     let manager = match settings.contains("pm =") {
         true => "",
         false => "pm = \"static\"\nmax_children = 1\n",

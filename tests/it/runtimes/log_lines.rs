@@ -1,16 +1,14 @@
 //! What workers of every runtime say is in the log with their pool's name, once.
 
 use super::fastcgi_programs::ODD;
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::nginx::free_port;
-use std::fs;
+use crate::support::prelude::*;
 
 #[test]
 fn a_line_names_its_pool_once() {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
         fs::write(dir.join("odd.py"), ODD).expect("write");
-        crate::support::write_program(&dir.join("deaf.cgi"), "#!/bin/sh\necho no header\n");
+        write_program(&dir.join("deaf.cgi"), "#!/bin/sh\necho no header\n");
         fs::write(dir.join("closes.py"), CLOSES).expect("write");
         let root = dir.display();
         let one = |name: &str, application: &str| {

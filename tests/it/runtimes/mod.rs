@@ -46,12 +46,7 @@ pub(super) mod threads;
 pub(super) mod websockets;
 mod wsgi;
 
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Params;
-use crate::support::until;
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 /// Starts a program in Python that listens on a port; waits until it does.
 fn serve_http(file: &Path, port: u16) -> Child {
@@ -70,9 +65,7 @@ fn serve_http(file: &Path, port: u16) -> Child {
 
 fn assert_echoes(daemon: &Daemon, script: &str, query: &str) {
     let body: Vec<u8> = (0..20_000_000u32).map(|n| (n / 7) as u8).collect();
-    let params = Params::get(&daemon.dir, script, query)
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string());
+    let params = Params::get(&daemon.dir, script, query).posting(body.len());
     let (mut reader, mut writer) = daemon.client("www").split();
     let sent = std::thread::spawn({
         let body = body.clone();

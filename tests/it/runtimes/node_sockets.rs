@@ -1,15 +1,8 @@
 //! Node.js programs listen on a private socket that only the pool's workers reach.
 
 use super::programs::{ONDEMAND, Site};
-use crate::support::daemon::Daemon;
-use crate::support::{assert_contains, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
+use std::os::unix::fs::FileTypeExt;
 
 fn port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
@@ -37,8 +30,7 @@ fn ports(site: &Site) -> Vec<String> {
         })
         .filter_map(|link| Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
         .collect();
-    let tables =
-        ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/net/{table}")).expect("/proc"));
+    let tables = ["tcp", "tcp6"].map(|table| read_file(format!("/proc/net/{table}")));
     let lines = tables.iter().flat_map(|table| table.lines());
     let listening = lines.filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -283,7 +275,7 @@ fn connections_to_other_ports_and_hosts_are_left_alone() {
 
 #[test]
 fn other_users_of_the_machine_can_not_reach_a_program_of_node() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let asked = port();
     let program = format!("require('http').createServer((q, r) => r.end('secret')).listen({asked});");
     let site = Site::start(&[("app.js", &program)], ONDEMAND, "node", "");

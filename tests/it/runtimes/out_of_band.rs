@@ -2,12 +2,7 @@
 
 use super::python;
 use super::rack::Application;
-use crate::support::daemon::Daemon;
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const FILE: &str = r##"
 def note(text) = File.write("log", "#{text} #{Process.pid}\n", mode: "a")
@@ -44,10 +39,10 @@ fn lines(root: &Path) -> Vec<String> {
 fn working(daemon: &Daemon) -> Vec<String> {
     let params = Params::get(&daemon.dir, "status", "full&json").with("SCRIPT_NAME", "/status");
     let body = daemon.ask("www", &params).body();
-    let page: serde_json::Value = serde_json::from_str(&body).expect(&body);
+    let page: Value = serde_json::from_str(&body).expect(&body);
     let rows = page["processes"].as_array().expect("processes").clone();
-    let works = |row: &&serde_json::Value| row["state"] == "Working";
-    let text = |row: &serde_json::Value| format!("{} {}", row["pid"], row["request method"]);
+    let works = |row: &&Value| row["state"] == "Working";
+    let text = |row: &Value| format!("{} {}", row["pid"], row["request method"]);
     rows.iter().filter(works).map(text).collect()
 }
 

@@ -2,16 +2,8 @@
 
 use super::python::start_as;
 use super::rack::Application;
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, place_library, wait_until};
+use crate::support::prelude::*;
 use std::collections::HashSet;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener;
-use std::os::unix::fs::chown;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
 
 const LEFT_OPEN: &str = "has left connections open while it was loaded";
 
@@ -149,16 +141,15 @@ fn place(root: &Path, row: usize, dir: &Path, port: u16) {
     fs::write(&files[0], text).expect("write");
     if kind == Applications {
         files.push(root.join("forkyard.toml"));
-        fs::write(
+        write_file(
             &files[1],
             format!("runtime = \"{runtime}\"\npreload = {preload}\n"),
-        )
-        .expect("write");
+        );
     }
     if is_root() && kind == Applications {
         use std::os::unix::fs::PermissionsExt;
         fs::set_permissions(root, fs::Permissions::from_mode(0o755)).expect("chmod");
-        for path in files.iter().map(std::path::PathBuf::as_path).chain([root]) {
+        for path in files.iter().map(PathBuf::as_path).chain([root]) {
             chown(path, Some(33), Some(33)).expect("chown");
         }
     }
@@ -191,8 +182,7 @@ fn configure(dir: &Path, port: u16) -> String {
 }
 
 fn status(daemon: &Daemon, pool: &str) -> String {
-    let output = daemon.run(&["status", pool]);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&daemon.run(&["status", pool]).stdout)
 }
 
 #[test]
@@ -234,13 +224,7 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
         };
         for _ in 0..3 {
             let answer = daemon.ask(&pool, &params);
-            assert_eq!(
-                answer.body(),
-                wanted,
-                "{cell:?}: {}\n{}",
-                answer.text(),
-                daemon.log()
-            );
+            assert_eq!(answer.body(), wanted, "{cell:?}: {}", answer.text());
         }
         let server = match open {
             Unix => daemon.dir.join("server.sock").display().to_string(),
@@ -462,7 +446,8 @@ run ->(env) { $server ||= UNIXSocket.new(File.join(__dir__, \"server.sock\")); [
 #[test]
 fn no_preloader_is_made_of_a_worker_that_has_a_connection() {
     place_library();
-    for (runtime, file, text) in [("wsgi", "wsgi.py", LATE), ("rack", "config.ru", RUBY_LATE)] {
+    let rows = [("wsgi", "wsgi.py", LATE), ("rack", "config.ru", RUBY_LATE)];
+    each(rows, |(runtime, file, text)| {
         for threads in ["", "threads = 2\n"] {
             let root = folder(&[(file, text)]);
             serve(root.path());
@@ -477,11 +462,8 @@ fn no_preloader_is_made_of_a_worker_that_has_a_connection() {
                 assert_eq!(daemon.get("www", "x").body(), "right");
             }
             let line = daemon.wait_for("a worker can't be made a preloader: it has connections open: ");
-            assert!(
-                line.contains("server.sock. Close them"),
-                "{runtime} {threads}: {line}"
-            );
+            assert!(line.contains("server.sock. Close them"), "{threads}: {line}");
             assert_eq!(daemon.get("www", "x").body(), "right");
         }
-    }
+    });
 }

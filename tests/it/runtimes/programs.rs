@@ -1,16 +1,6 @@
 //! Programs that speak HTTP and are started by the daemon: how they come, serve and go.
 
-use crate::support::daemon::{Daemon, application_in, pool};
-use crate::support::fcgi::Params;
-use crate::support::nginx::{Nginx, curl, upload};
-use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 
 pub(super) struct Site {
     pub(super) daemon: Daemon,
@@ -34,7 +24,7 @@ impl Site {
         runtime: &str,
         application: &str,
     ) -> Site {
-        let dir = crate::support::daemon::directory();
+        let dir = directory();
         let path = dir.path().to_owned();
         let (root, temporary) = (path.join("app"), path.join("tmp"));
         for made in [&root, &temporary] {
@@ -199,7 +189,7 @@ fn a_program_is_started_when_it_is_needed_and_stopped_when_it_is_not() {
     let files = limits.lines().find(|line| line.starts_with("Max open files"));
     assert!(files.is_some_and(|line| line.contains(" 333 ")), "{limits}");
     assert_eq!(process::status_line(pid, "Umask").as_deref(), Some("0027"));
-    if crate::support::is_root() {
+    if is_root() {
         assert_eq!(
             process::status_line(pid, "Uid").as_deref(),
             Some("33\t33\t33\t33")
@@ -221,13 +211,13 @@ fn a_program_has_the_environment_of_its_pool() {
     let pool = format!("{ONDEMAND}env = {{ COLOUR = \"green\" }}\n");
     let files = [("server.js", SERVER)];
     let site = Site::start(&files, &pool, "node", "app_env = \"staging\"");
-    let environment: serde_json::Value = serde_json::from_str(&site.get("env")).expect("JSON");
+    let environment: Value = serde_json::from_str(&site.get("env")).expect("JSON");
     let value = |name: &str| environment[name].as_str().unwrap_or("-").to_owned();
     assert_eq!(value("COLOUR"), "green");
     assert_eq!(value("NODE_ENV"), "staging");
     assert_eq!(value("SECRET_OF_ROOT"), "-");
     assert!(value("PATH").contains("/usr/bin"));
-    if crate::support::is_root() {
+    if is_root() {
         assert_eq!(value("HOME"), "/var/www");
     }
     site.finish(Signal::SIGQUIT);
@@ -377,7 +367,7 @@ fn requests_go_to_the_least_busy_process() {
     for _ in 0..2 {
         let socket = site.daemon.socket("app");
         let dir = site.daemon.dir.clone();
-        let mut client = crate::support::fcgi::Client::connect(&socket).expect("connect");
+        let mut client = Client::connect(&socket).expect("connect");
         let params = Params::get(&dir, "hang", "");
         client.send(&params, b"").expect("send");
         waiting.push(client);
@@ -386,7 +376,7 @@ fn requests_go_to_the_least_busy_process() {
     let pids: Vec<String> = (0..6).map(|_| site.get("pid")).collect();
     assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?} after {first}");
     drop(waiting);
-    let mut all = std::collections::BTreeSet::new();
+    let mut all = BTreeSet::new();
     wait_until("idle ones to take turns", || {
         all.insert(site.get("pid"));
         all.len() == 3

@@ -1,11 +1,7 @@
 //! HTTP programs that misbehave: each fault is reported, and no process is left.
 
 use super::programs::{ONDEMAND, SERVER, Site};
-use crate::support::fcgi::Params;
-use crate::support::nginx::curl;
-use crate::support::{assert_starts, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::process::{Command, Stdio};
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 4\n";
 
@@ -94,7 +90,7 @@ fn never_up(program: &str, application: &str, summary: &str) {
         let tries = site.daemon.log().matches("the application can't start: ").count();
         tries > 1
     });
-    std::fs::write(site.root.join("broken.js"), SERVER).expect("write");
+    fs::write(site.root.join("broken.js"), SERVER).expect("write");
     until("the application to serve", || site.get("pid").parse::<u32>().ok());
     site.wait_until_tidy();
     // Failed starts leave no process, though a killed one may take a while to exit.
@@ -194,7 +190,7 @@ fn while_a_restart_fails_requests_are_answered_at_once() {
     let files = [("server.js", SERVER)];
     let site = Site::start(&files, STATIC, "node", "");
     let pid: u32 = site.get("pid").parse().expect("a pid");
-    std::fs::write(site.root.join("server.js"), "process.exit(9);").expect("write");
+    fs::write(site.root.join("server.js"), "process.exit(9);").expect("write");
     process::signal(pid, Signal::SIGKILL);
     let line = site.daemon.wait_for("the application can't start: ");
     let id = line
@@ -210,7 +206,7 @@ fn while_a_restart_fails_requests_are_answered_at_once() {
         "{}",
         answer.body()
     );
-    std::fs::write(site.root.join("server.js"), SERVER).expect("write");
+    fs::write(site.root.join("server.js"), SERVER).expect("write");
     site.daemon.wait_for_count("of the application is up", 2);
     assert!(site.get("pid").parse::<u32>().is_ok());
     site.finish(Signal::SIGTERM);
@@ -227,7 +223,7 @@ fn a_client_that_leaves_leaves_nothing_counted() {
         assert_starts(&answer.text(), "Status: 504");
     }
     site.daemon.wait_for_workers("app", 4);
-    let pids: std::collections::BTreeSet<String> = (0..30).map(|_| site.get("pid")).collect();
+    let pids: BTreeSet<String> = (0..30).map(|_| site.get("pid")).collect();
     assert_eq!(pids.len(), 2, "both are idle");
     site.finish(Signal::SIGTERM);
 }

@@ -1,13 +1,8 @@
 //! Unix sockets of native programs are removed with their process, however it exits.
 
 use super::programs::{ONDEMAND, Site};
-use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
-use crate::support::{assert_lacks, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// Listens at its own path, never removes it, and prints path and pid.
 const NATIVE: &str = r#"
@@ -53,7 +48,7 @@ fn a_process_that_is_killed_leaves_no_socket() {
     assert_ne!(first, second);
     assert_eq!(sockets(&site.root), [own(second)]);
     fs::remove_file(own(second)).expect("remove");
-    let _other = std::os::unix::net::UnixListener::bind(own(second)).expect("bind");
+    let _other = UnixListener::bind(own(second)).expect("bind");
     let kept = own(second);
     site.daemon.signal(Signal::SIGTERM);
     site.daemon.wait();
@@ -67,9 +62,9 @@ fn a_symbolic_link_leads_nowhere() {
     let elsewhere = directory();
     let name = format!("{pid}.sock");
     let precious = elsewhere.path().join(&name);
-    let _listener = std::os::unix::net::UnixListener::bind(&precious).expect("bind");
+    let _listener = UnixListener::bind(&precious).expect("bind");
     fs::rename(site.root.join(&name), site.root.join("moved")).expect("rename");
-    std::os::unix::fs::symlink(&precious, site.root.join(&name)).expect("symlink");
+    symlink(&precious, site.root.join(&name)).expect("symlink");
     site.daemon.signal(Signal::SIGTERM);
     site.daemon.wait();
     assert!(precious.exists() && site.root.join(&name).is_symlink());
@@ -108,15 +103,11 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
     let old = daemon.kept_master();
     process::signal(old, Signal::SIGKILL);
     daemon.wait_for("taking over from process");
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let second: u32 = until("the new program", || daemon.get("www", "x").body().parse().ok());
     assert_ne!(first, second);
     let took = began.elapsed();
-    assert!(
-        took < std::time::Duration::from_secs(20),
-        "{took:?}\n{}",
-        daemon.log()
-    );
+    assert!(took < Duration::from_secs(20), "{took:?}\n{}", daemon.log());
     assert_lacks(&daemon.log(), "can't be reached");
     wait_until("the old socket to go", || sockets(&root) == [own(second)]);
     daemon.signal(Signal::SIGTERM);

@@ -2,11 +2,7 @@
 
 use super::fastcgi_programs::{ODD, pid_of};
 use super::programs::SERVER;
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::{assert_contains, assert_success, process, until};
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use std::fs;
+use crate::support::prelude::*;
 
 fn start() -> Daemon {
     Daemon::start(|dir| {
@@ -40,8 +36,7 @@ fn start() -> Daemon {
 
 fn status(daemon: &Daemon, form: &[&str]) -> String {
     let arguments = [&["status"], form].concat();
-    let output = daemon.run(&arguments);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&daemon.run(&arguments).stdout)
 }
 
 fn programs(daemon: &Daemon, name: &str, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
@@ -148,7 +143,7 @@ fn a_request_that_runs_is_a_session() {
     let daemon = start();
     programs(&daemon, "node", |all| all.len() == 2 && all.iter().all(is_up));
     let mut client = daemon.client("node");
-    let params = crate::support::fcgi::Params::get(&daemon.dir, "hang", "");
+    let params = Params::get(&daemon.dir, "hang", "");
     client.send(&params, b"").expect("send");
     programs(&daemon, "node", |all| {
         let sessions = all.iter().filter_map(|process| process["sessions"].as_u64());

@@ -1,10 +1,7 @@
 //! How an application in Python is loaded, or is not, and how workers are forked from it.
 
 use crate::it::documents::blocks;
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
-use crate::support::{assert_starts, place_library, process, until, wait_until};
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
 
@@ -31,7 +28,7 @@ fn start_broken(files: &[(&str, &str)], application: &str) -> (Daemon, tempfile:
         application,
     );
     let mut client = daemon.client("www");
-    let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
+    let params = Params::get(&daemon.dir, "x", "");
     client.send(&params, b"").expect("send");
     (daemon, root)
 }
@@ -147,12 +144,12 @@ fn an_old_release_loads_its_own_modules() {
         fs::write(root.join("late.py"), format!("WHO = '{release}'\n")).expect("late.py");
     }
     let current = place.path().join("current");
-    std::os::unix::fs::symlink("r1", &current).expect("link");
+    symlink("r1", &current).expect("link");
     let application = format!("runtime = \"wsgi\"\nroot = {current:?}\n");
     let daemon = Daemon::start(|dir| pool(dir, "www", STATIC, &application));
     daemon.wait_for_workers("www", 1);
     let next = place.path().join("next");
-    std::os::unix::fs::symlink("r2", &next).expect("link");
+    symlink("r2", &next).expect("link");
     fs::rename(next, &current).expect("rename");
     assert_eq!(daemon.get("www", "x").body(), "r1");
 }
@@ -229,7 +226,7 @@ def application(environ, start):
 
 #[test]
 fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
-    let make = |root: &std::path::Path, name: &str| {
+    let make = |root: &Path, name: &str| {
         let place = root.join(name);
         let made = Command::new("/usr/bin/python3")
             .args(["-m", "venv", "--without-pip"])
@@ -262,7 +259,7 @@ fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
         assert_eq!(words[0], place.display().to_string());
         let started = fs::read_to_string(root.path().join("started")).expect("started");
         assert_eq!(started, words[2], "the interpreter was started by another user");
-        if crate::support::is_root() {
+        if is_root() {
             assert_ne!(started, "0");
         }
         assert_eq!(words[3], "[]");
@@ -285,7 +282,7 @@ fn a_worker_goes_on_without_its_preloader() {
     let (daemon, _root) = start(&[("wsgi.py", WHERE)], STATIC, "");
     assert!(daemon.get("www", "x").text().contains("200 OK"));
     for preloader in daemon.preloaders("www") {
-        process::signal(preloader, nix::sys::signal::Signal::SIGKILL);
+        process::signal(preloader, Signal::SIGKILL);
         wait_until("the preloader's end", || !process::runs(preloader));
     }
     assert!(daemon.get("www", "x").text().contains("200 OK"));
@@ -316,7 +313,7 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
         .iter()
         .find(|block| block.kind == "python" && block.text.contains("2003"))
         .expect("example");
-    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("listen");
+    let server = TcpListener::bind("127.0.0.1:0").expect("listen");
     let port = server.local_addr().expect("address").port();
     let database = "import sqlite3\nwith sqlite3.connect('shop.db') as made:\n    \
                     made.execute('CREATE TABLE prices (article, price)')\n    \
@@ -348,7 +345,7 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
         if let Ok((mut connection, _)) = server.accept() {
             connection.set_nonblocking(false).expect("blocking");
             connection
-                .set_read_timeout(Some(std::time::Duration::from_millis(200)))
+                .set_read_timeout(Some(Duration::from_millis(200)))
                 .expect("timeout");
             let mut bytes = Vec::new();
             let _ = std::io::Read::read_to_end(&mut connection, &mut bytes);
@@ -374,7 +371,7 @@ fn code_is_in_huge_pages_where_the_settings_say_so() {
         if scope['type'] == 'http':\n        \
         await send({'type': 'http.response.start', 'status': 200})\n        \
         await send({'type': 'http.response.body', 'body': b'well'})\n";
-    let has_them = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    let has_them = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
     for (interface, source, more) in [
         ("wsgi", WSGI, ""),
         ("wsgi", WSGI, "threads = 2\n"),
@@ -384,9 +381,8 @@ fn code_is_in_huge_pages_where_the_settings_say_so() {
         for wanted in [true, false] {
             let application = format!("huge_code_pages = {wanted}\n{more}");
             let (daemon, _root) = start_as(interface, &[(&file, source)], STATIC, &application);
-            let mut client = daemon.client("www");
-            let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
-            assert_eq!(client.request(&params, b"").expect("answer").body(), "well");
+            let params = Params::get(&daemon.dir, "x", "");
+            assert_eq!(daemon.ask("www", &params).body(), "well");
             let worker = daemon.workers("www")[0];
             let maps = fs::read_to_string(format!("/proc/{worker}/maps")).expect("maps");
             let moved: Vec<&str> = maps

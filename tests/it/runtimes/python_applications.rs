@@ -1,11 +1,6 @@
 //! Django, Flask and Starlette from Debian, behind nginx, with curl as the browser.
 
-use crate::support::daemon::{Daemon, directory, make_writable};
-use crate::support::nginx::{Nginx, curl};
-use crate::support::{assert_contains, assert_lacks, is_root, place_library, wait_until};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 use std::sync::OnceLock;
 
 pub(super) struct Site {
@@ -375,10 +370,7 @@ fn a_fastapi_application_streams_both_ways_and_notices_who_leaves() {
         site.browse("/items/b%C3%A4r?q=7", &[])
             .ends_with("{\"name\":\"bär\",\"q\":7}")
     );
-    assert!(
-        site.browse("/items/x?q=no", &[])
-            .contains("422 Unprocessable Entity")
-    );
+    assert_contains(&site.browse("/items/x?q=no", &[]), "422 Unprocessable Entity");
     let file = site.root.path().join("body");
     fs::write(&file, vec![7; 3_000_000]).expect("write");
     let data = format!("@{}", file.display());
@@ -398,20 +390,20 @@ fn a_fastapi_application_streams_both_ways_and_notices_who_leaves() {
     let mut client = open(site.nginx.port, "/endless");
     read_until(&mut client, "begun\n");
     drop(client);
-    crate::support::until("the application to notice", || exists("left").then_some(()));
+    until("the application to notice", || exists("left").then_some(()));
 
     assert!(site.browse("/background", &[]).ends_with("\"soon\""));
     assert!(!exists("later"));
     fs::write(site.root.path().join("answered"), "").expect("write");
-    crate::support::until("the background task", || exists("later").then_some(()));
+    until("the background task", || exists("later").then_some(()));
 
     assert!(site.browse("/fails", &[]).contains("500 Internal Server Error"));
     site.daemon.wait_for("KeyError: 'on purpose'");
     let workers = site.daemon.wait_for_workers("www", 3);
-    site.daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    site.daemon.signal(Signal::SIGUSR2);
     for worker in workers {
         let name = format!("shutdown.{worker}");
-        crate::support::until(&name, || exists(&name).then_some(()));
+        until(&name, || exists(&name).then_some(()));
     }
 }
 

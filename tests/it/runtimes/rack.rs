@@ -1,9 +1,6 @@
 //! Ruby's Rack, in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, application_in, folder, pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{assert_contains, assert_lacks, assert_starts};
-use std::fs;
+use crate::support::prelude::*;
 
 const RACK: &str = "FORKYARD_TEST_RACK";
 
@@ -78,8 +75,7 @@ run ->(env) {
     let params = Params::get(&application.daemon.dir, "some/path", "a=b")
         .with("REQUEST_METHOD", "POST")
         .with("CONTENT_LENGTH", "200000");
-    let mut client = application.daemon.client("www");
-    let answer = client.request(&params, &[b'x'; 200_000]).expect("answer");
+    let answer = application.daemon.put("www", &params, &[b'x'; 200_000]);
     assert_eq!(answer.body(), "POST  /some/path a=b 200000 true\n");
     assert_eq!(application.daemon.wait_for_workers("www", 2).len(), 2);
     assert_eq!(application.daemon.preloaders("www").len(), 1);
@@ -270,7 +266,7 @@ run ->(env) {
     );
     assert_eq!(application.get("start", "").body(), "ok");
     let ran = application.root.path().join("ran");
-    crate::support::until("the thread", || ran.exists().then_some(()));
+    until("the thread", || ran.exists().then_some(()));
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Rack applications that fail: to load, to answer, to stay.
 
 use super::rack::Application;
-use crate::support::daemon::{Daemon, folder};
-use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
+use crate::support::prelude::*;
 
 fn fails(files: &[(&str, &str)], line: &str) -> String {
     let root = folder(files);
     let daemon = Daemon::serving("rack", root.path(), "pm = \"ondemand\"\nmax_children = 1\n", "");
-    let params = crate::support::fcgi::Params::get(&daemon.dir, "x", "");
+    let params = Params::get(&daemon.dir, "x", "");
     daemon.client("www").send(&params, b"").expect("send");
     daemon.wait_for(line);
     daemon.log()
@@ -90,7 +89,7 @@ run ->(env) {
             "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n",
             &format!("threads = {threads}\n"),
         );
-        for (query, what) in [
+        let rows = [
             ("nothing", "the application's answer is none that Rack allows: "),
             ("number", "the application's answer is none that Rack allows: "),
             ("headers", "the application's answer is none that Rack allows: "),
@@ -100,18 +99,15 @@ run ->(env) {
             ("body", "config.ru:10:in "),
             ("cause", "second (RuntimeError)"),
             ("input", "config.ru:12:in "),
-        ] {
+        ];
+        each(rows, |(query, what)| {
             let answer = application.get("x", query);
             let said = answer.error_text();
             assert!(said.contains(what), "{query}, {threads} threads: {said}");
             assert!(!said.contains("/proc/self"), "{query}, {threads} threads: {said}");
-            assert!(
-                !answer.text().contains("/proc/self"),
-                "{query}: {}",
-                answer.text()
-            );
+            assert_lacks(&answer.text(), "/proc/self");
             application.daemon.wait_for(what);
-        }
+        });
         assert_eq!(application.get("x", "").body(), "fine");
         let log = application.daemon.log();
         assert_lacks(&log, "/proc/self");
@@ -165,7 +161,7 @@ run ->(env) {
     );
     let mut client = application.daemon.client("www").kept();
     for _ in 0..2 {
-        let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
+        let params = Params::get(&application.daemon.dir, "x", "");
         assert_eq!(client.request(&params, b"").expect("answer").body(), "the worker");
     }
 }
@@ -183,7 +179,7 @@ run ->(env) {
   [200, {}, Endless.new]
 }"##,
     );
-    let params = crate::support::fcgi::Params::get(&application.daemon.dir, "x", "");
+    let params = Params::get(&application.daemon.dir, "x", "");
     let client = application.daemon.send("www", &params);
     drop(client);
     assert_eq!(application.get("closed", "").body(), "true");

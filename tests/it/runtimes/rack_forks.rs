@@ -2,8 +2,7 @@
 
 use super::children::assert_child_keeps_no_descriptor;
 use super::rack::Application;
-use crate::support::nginx::free_port;
-use crate::support::process;
+use crate::support::prelude::*;
 use std::collections::HashSet;
 
 const HOOKS: &str = r##"
@@ -61,7 +60,7 @@ fn workers_that_are_no_longer_wanted_run_what_is_to_be_run_at_their_end() {
     let application = Application::start_with(&[("config.ru", file)], settings, "");
     assert_eq!(application.get("x", "").body(), "ok");
     let stopped = application.root.path().join("stopped");
-    crate::support::until("the hook", || stopped.exists().then_some(()));
+    until("the hook", || stopped.exists().then_some(()));
 }
 
 const FORKS: &str = r##"

@@ -1,11 +1,7 @@
 //! Ruby applications behind a real nginx, by the block of docs/reference/runtimes.md.
 
 use super::rack::Application;
-use crate::support::nginx::{Nginx, curl};
-use crate::support::{assert_contains, assert_lacks, assert_starts, wait_until};
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use crate::support::prelude::*;
 
 fn block(application: &Application) -> String {
     let document = include_str!("../../../docs/reference/runtimes.md");
@@ -131,9 +127,7 @@ fn a_sinatra_application_streams() {
 fn stream_from_sinatra(threads: u32) {
     let (application, nginx) = sinatra(threads);
     let mut stream = TcpStream::connect(("127.0.0.1", nginx.port)).expect("connect");
-    stream
-        .set_read_timeout(Some(crate::support::PATIENCE))
-        .expect("timeout");
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
     stream
         .write_all(b"GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         .expect("send");

@@ -1,12 +1,7 @@
 //! Preloaders that are made from workers (`refork_after`).
 
-use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
-use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{StopAtEnd, assert_lacks, place_library, process, until, wait_until};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
 
 pub(super) const STATIC: &str = "pm = \"static\"\nmax_children = 3\ncatch_workers_output = true\n";
 

@@ -2,8 +2,7 @@
 
 use super::refork::{PYTHON, RUBY, STATIC, Site, assert_renewed, under_load};
 
-use crate::support::{assert_lacks, process, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 fn order(site: &Site, order: &str) -> String {
     let output = site.daemon.run(&[order]);

@@ -1,12 +1,8 @@
 //! Uploads answered before they are read: the client receives the answer while it still sends.
 
 use super::programs::Site;
-use crate::support::fcgi::Params;
-use crate::support::nginx::free_port;
-use crate::support::place_library;
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 const ASGI: &str = r#"
 async def app(scope, receive, send):
@@ -43,7 +39,7 @@ fn start(runtime: &str, pool: &str) -> Site {
 
 #[test]
 fn a_refused_upload_by_http_is_answered() {
-    for runtime in ["asgi", "node", "http"] {
+    each(["asgi", "node", "http"], |runtime| {
         let port = free_port();
         let site = start(runtime, &format!("http_listen = \"127.0.0.1:{port}\"\n"));
         for number in 0..20 {
@@ -57,13 +53,11 @@ fn a_refused_upload_by_http_is_answered() {
             let mut text = String::new();
             let read = client.read_to_string(&mut text);
             assert!(read.is_ok(), "{runtime}, request {number}: {read:?}");
-            assert!(
-                text.starts_with("HTTP/1.1 401 ") && text.ends_with("no\n"),
-                "{text}"
-            );
+            assert_starts(&text, "HTTP/1.1 401 ");
+            assert_ends(&text, "no\n");
         }
         assert!(!site.daemon.log().contains(LEFT), "{}", site.daemon.log());
-    }
+    });
 }
 
 #[test]

@@ -2,15 +2,9 @@
 
 use super::fastcgi_programs::compiled;
 use super::programs::Site;
-use crate::support::daemon::{Daemon, application_in, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, assert_lacks, place_library, process, wait_until};
-use nix::sys::signal::Signal;
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
+use std::time::SystemTime;
 
 const SERVER: &str = "require('http').createServer((request, response) => setTimeout(() => \
                       response.end(String(process.pid)), 5)).listen(process.env.PORT);";
@@ -130,11 +124,10 @@ const ROWS: [Row; 6] = [
 ];
 
 fn deploy(root: &Path, file: &str, code: &str, turn: u64) {
-    fs::write(
+    write_file(
         root.join(".new"),
         code.replace("PROGRAM", &compiled().display().to_string()),
-    )
-    .expect("write");
+    );
     fs::rename(root.join(".new"), root.join(file)).expect("rename");
     if turn > 0 {
         let restart = fs::File::create(root.join("tmp/restart.txt")).expect("restart.txt");

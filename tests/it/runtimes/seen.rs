@@ -1,8 +1,6 @@
 //! A request's scheme, host, prefix and client in each runtime, behind one and two web servers.
 
-use crate::support::daemon::{Daemon, pool};
-use crate::support::fcgi::Params;
-use std::fs;
+use crate::support::prelude::*;
 
 const PHP: &str = "<?php echo implode(' ', [($_SERVER['HTTPS'] ?? '') === 'on' ? 'https' : 'http', $_SERVER['HTTP_HOST'], \
                    '/shop', $_SERVER['REMOTE_ADDR'], $_SERVER['HTTP_X_FORWARDED_FOR'] ?? '-']);";
@@ -34,7 +32,7 @@ const KINDS: [(&str, &str, &str); 6] = [
 
 #[test]
 fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
-    crate::support::place_library();
+    place_library();
     let daemon = Daemon::start(|dir| {
         let one = |(kind, file, text): &(&str, &str, &str)| {
             let root = dir.join(kind);
@@ -84,7 +82,7 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
             "https shop.test:8080 /shop 10.0.0.1 192.0.2.7",
         ),
     ];
-    for (kind, file, _) in KINDS {
+    each(KINDS, |(kind, file, _)| {
         for (scheme, https, client, forwarded, seen) in cases {
             let root = daemon.dir.join(kind);
             let mut params = Params::get(&root, file, "")
@@ -102,11 +100,7 @@ fn every_runtime_sees_the_same_scheme_host_prefix_and_client() {
                 }
             }
             let answer = daemon.ask(kind, &params);
-            assert_eq!(
-                answer.body(),
-                seen,
-                "{kind}: {scheme} {https} {client} {forwarded}"
-            );
+            assert_eq!(answer.body(), seen, "{scheme} {https} {client} {forwarded}");
         }
-    }
+    });
 }

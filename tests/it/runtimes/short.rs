@@ -1,11 +1,7 @@
 //! Answers shorter than their Content-Length: behind nginx the browser sees at once that they are cut.
 
 use super::fastcgi_programs::compiled;
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::nginx::{Nginx, free_port};
-use crate::support::{place_library, write_program};
-use std::path::Path;
-use std::process::{Child, Command};
+use crate::support::prelude::*;
 
 type Short = (&'static str, &'static str, &'static str, &'static str);
 

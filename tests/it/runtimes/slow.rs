@@ -1,12 +1,7 @@
 //! The log of slow requests, for runtimes other than PHP.
 
 use super::fastcgi_programs::{ODD, pid_of};
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 fn settings(dir: &Path) -> String {
     format!(
@@ -343,10 +338,8 @@ fn rack_shows_rubys_calls_and_is_not_disturbed() {
     let site = Site::start("rack", "config.ru", RACK);
     let calls = site.calls_of("asleep", 1);
     assert_starts(&calls, "sleep() ROOT/config.ru:3\nasleep() ROOT/config.ru:3\n");
-    assert!(
-        calls.ends_with(" ROOT/config.ru:18") && !calls.contains("/proc/self"),
-        "{calls}"
-    );
+    assert_ends(&calls, " ROOT/config.ru:18");
+    assert_lacks(&calls, "/proc/self");
     let calls = site.calls_of("compute", 2);
     assert_contains(&calls, "compute() ROOT/config.ru:9\n");
     assert_eq!(site.slow("x?silenced", 2, 1), "whole");
@@ -363,7 +356,7 @@ fn workers_that_can_be_asked_leave_in_order() {
     ] {
         let site = Site::start(runtime, name, text);
         let worker = site.daemon.workers("www")[0];
-        process::signal(site.daemon.pid(), nix::sys::signal::Signal::SIGKILL);
+        process::signal(site.daemon.pid(), Signal::SIGKILL);
         wait_until("the worker's end", || !process::runs(worker));
     }
 }

@@ -1,12 +1,7 @@
 //! Stopping sends SIGTERM first and waits `stop_timeout`, for programs and for workers with endless requests.
 
 use super::fastcgi_programs::compiled;
-use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{place_library, wait_until, write_program};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const NODE: &str = r#"
 const fs = require("fs");

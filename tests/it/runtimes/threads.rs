@@ -1,9 +1,8 @@
 //! WSGI and Rack applications with several threads in each worker.
 
 use super::concurrent::{Bench, ONE, RACK, THREADED, body, params, post};
-use crate::support::{assert_lacks, assert_starts, process, until, wait_until};
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
-use std::collections::BTreeSet;
 
 pub(super) const PYTHON: &str = r#"
 import os, sys, threading, time

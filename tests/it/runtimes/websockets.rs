@@ -1,16 +1,8 @@
 //! HTTP and WebSocket on a separate address (`http_listen`), with a web server and a real client.
 
 use super::programs::Site;
-use crate::support::fcgi::Params;
-use crate::support::nginx::{Nginx, curl, free_port};
-use crate::support::{assert_contains, assert_lacks, assert_starts, assert_success, process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
+use std::process::{ChildStdin, ChildStdout};
 
 const NODE: &str = r#"
 const http = require('http');
@@ -194,7 +186,7 @@ fn has_pages_and_websockets(runtime: &str) {
     let page = curl(&[&nginx.url("/page")]);
     assert_contains(&page, "\"url\":\"/page\"");
     let mut socket = Socket::open(&format!("ws://127.0.0.1:{}/ws", nginx.port));
-    let headers: serde_json::Value = serde_json::from_str(&socket.hear()).expect("headers");
+    let headers: Value = serde_json::from_str(&socket.hear()).expect("headers");
     for (name, expected) in [
         ("x-real-ip", "127.0.0.1"),
         ("x-forwarded-for", "7.7.7.7, 127.0.0.1"),
@@ -222,13 +214,13 @@ fn requests_pass_by_http_as_they_are() {
         "X-Forwarded-Port: 1",
         &nginx.url("/proxied?a=b"),
     ]);
-    let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
     assert_eq!(answer["url"], "/proxied?a=b");
     assert_eq!(answer["headers"]["x-real-ip"], "127.0.0.1", "{answer}");
     assert!(answer["headers"]["x-forwarded-port"].is_null(), "{answer}");
     let file = site.temporary.join("upload");
     fs::write(&file, vec![b'x'; 5_000_000]).expect("write");
-    let answer = crate::support::nginx::upload(&file, &nginx.url("/proxied/size"));
+    let answer = upload(&file, &nginx.url("/proxied/size"));
     assert_eq!(answer, "5000000");
     let text = say(&site, b"POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_contains(&text, "/one");
@@ -315,7 +307,7 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
 #[test]
 fn a_killed_keeper_leaves_websockets_open() {
     let first = site(STATIC);
-    let mut command = crate::support::daemon::forkyard(&["run", "--keeper"], &first.daemon.dir);
+    let mut command = forkyard(&["run", "--keeper"], &first.daemon.dir);
     command.env("TMPDIR", &first.temporary);
     let mut first = first;
     first.daemon.signal(Signal::SIGTERM);

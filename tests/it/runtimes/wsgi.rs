@@ -1,12 +1,6 @@
 //! Python's WSGI (PEP 3333), in workers that are forked from a loaded application.
 
-use crate::support::daemon::{Daemon, folder};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::nginx::{Nginx, curl, upload};
-use crate::support::wait_until;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use crate::support::prelude::*;
 
 const ECHO: &str = r#"
 import os
@@ -173,10 +167,7 @@ fn an_application_is_loaded_once_and_answers_in_workers() {
     let params = Params::get(&daemon.dir, "some/path", "a=b")
         .with("REQUEST_METHOD", "POST")
         .with("CONTENT_LENGTH", "200000");
-    let answer = daemon
-        .client("www")
-        .request(&params, &[b'x'; 200_000])
-        .expect("answer");
+    let answer = daemon.put("www", &params, &[b'x'; 200_000]);
     assert_eq!(answer.body(), "POST /some/path a=b 200000\nTrue\n");
     daemon.wait_for_workers("www", 2);
     assert_eq!(daemon.preloaders("www").len(), 1);
@@ -187,9 +178,7 @@ fn the_interface_is_kept_to() {
     let site = Site::cases();
     let get = |path: &str| site.get(path);
     for body in [&b""[..], b"0123456789abc"] {
-        let params = Params::get(&site.daemon.dir, "valid", "")
-            .with("REQUEST_METHOD", "POST")
-            .with("CONTENT_LENGTH", &body.len().to_string());
+        let params = Params::get(&site.daemon.dir, "valid", "").posting(body.len());
         let answer = site.daemon.client("www").request(&params, body).expect("answer");
         let (first, rest) = (body.len().min(10), body.len().saturating_sub(10));
         assert_eq!(
@@ -206,27 +195,20 @@ fn the_interface_is_kept_to() {
     assert_eq!(replaced.body(), "sorry");
     assert_eq!(get("closed").body(), "ab");
     site.wait_for_file("closed.mark");
-    for (path, why) in [
+    let rows = [
         ("twice", "start_response was called before"),
         ("silent", "before it called start_response"),
         ("smuggler", "a line break"),
         ("text", "is str, not bytes"),
         ("fails", "ZeroDivisionError"),
-    ] {
+    ];
+    each(rows, |(path, why)| {
         let answer = get(path);
-        assert!(
-            answer.text().starts_with("Status: 500 "),
-            "{path}: {}",
-            answer.text()
-        );
-        assert!(
-            answer.error_text().contains(why),
-            "{path}: {}",
-            answer.error_text()
-        );
+        assert_starts(&answer.text(), "Status: 500 ");
+        assert_contains(&answer.error_text(), why);
         assert!(answer.ended);
         site.daemon.wait_for(why);
-    }
+    });
     site.wait_for_file("failed.mark");
     let late = get("late");
     assert_eq!(late.body(), "begun");
@@ -310,7 +292,7 @@ fn a_worker_whose_application_exits_or_which_is_retired_ends_in_order() {
     site.wait_for_file(&format!("exit.{first}"));
     let second = site.get("pid").body();
     assert_ne!(first, second);
-    site.daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    site.daemon.signal(Signal::SIGUSR2);
     site.wait_for_file(&format!("exit.{second}"));
     assert_ne!(site.get("pid").body(), second);
     let failed = ["exited on signal", "Traceback"];
@@ -349,9 +331,7 @@ pub(super) fn open(port: u16, path: &str) -> TcpStream {
 }
 
 pub(super) fn read_until(stream: &mut TcpStream, text: &str) {
-    stream
-        .set_read_timeout(Some(crate::support::PATIENCE))
-        .expect("timeout");
+    stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains(text) {
         let mut buffer = [0; 4096];

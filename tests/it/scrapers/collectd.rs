@@ -1,11 +1,7 @@
 //! collectd's curl_json and curl_xml, with values written by its csv plugin.
 
 use super::{Running, Site};
-use crate::support::daemon::directory;
-use crate::support::until;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 fn last(dir: &Path, plugin: &str, series: &str) -> Option<f64> {
     let entries = fs::read_dir(dir.join("csv/here").join(plugin)).ok()?;

@@ -1,11 +1,7 @@
 //! Prometheus scrapes OpenMetrics.
 
 use super::{Running, Site};
-use crate::support::daemon::directory;
-use crate::support::nginx::{curl, free_port};
-use crate::support::{assert_contains, until};
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 #[test]
 fn prometheus_scrapes_the_metrics() {
@@ -35,7 +31,7 @@ fn prometheus_scrapes_the_metrics() {
             .arg(format!("http://127.0.0.1:{port}/api/v1/query"))
             .output()
             .expect("curl");
-        let value: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+        let value: Value = serde_json::from_slice(&output.stdout).ok()?;
         value["data"]["result"][0]["value"][1].as_str()?.parse().ok()
     };
     until("a scrape", || ask("up{job=\"php\"}").filter(|up| *up > 0.5));

@@ -1,10 +1,7 @@
 //! Zabbix' agent, by the items of Zabbix' own template for php-fpm.
 
 use super::Site;
-use crate::support::assert_contains;
-use crate::support::daemon::directory;
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 #[test]
 fn the_zabbix_agent_reads_status_and_ping() {
@@ -12,11 +9,10 @@ fn the_zabbix_agent_reads_status_and_ping() {
     let dir = directory();
     let file = dir.path().join("agent.conf");
     let log = dir.path().join("log");
-    fs::write(
+    write_file(
         &file,
         format!("LogFile={}\nServer=127.0.0.1\nAllowRoot=1\n", log.display()),
-    )
-    .expect("agent.conf");
+    );
     let item = |key: &str| {
         let output = Command::new("/usr/sbin/zabbix_agentd")
             .arg("-c")
@@ -31,7 +27,7 @@ fn the_zabbix_agent_reads_status_and_ping() {
     let json = page
         .find('{')
         .and_then(|from| Some(&page[from..=page.rfind('}')?]));
-    let value: serde_json::Value = serde_json::from_str(json.expect("JSON")).expect("JSON");
+    let value: Value = serde_json::from_str(json.expect("JSON")).expect("JSON");
     assert_eq!(value["pool"], "www");
     assert_eq!(value["process manager"], "static");
     for (name, value) in [

@@ -1,16 +1,12 @@
 //! Pools of two users: neither can get at anything of the other.
 
 use super::{needs_root, python_as};
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, assert_lacks, assert_success, until, wait_until};
+use crate::support::prelude::*;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 const PHP: &str = concat!(
     "runtime = \"php\"\nversion = \"",

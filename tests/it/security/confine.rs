@@ -1,13 +1,9 @@
 //! Control groups, paths, system calls and /tmp: each limit holds for a real script, or a message reports its absence.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{assert_contains, cgroup2, process};
+use crate::support::cgroup2;
+use crate::support::prelude::*;
 use nix::libc;
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
@@ -15,11 +11,10 @@ const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 fn fails(settings: &str) -> String {
     let dir = directory();
     let file = dir.path().join("forkyard.toml");
-    fs::write(
+    write_file(
         &file,
         pool(dir.path(), "www", &format!("{STATIC}{settings}"), PHP),
-    )
-    .expect("write");
+    );
     let output = forkyard(&["run"], dir.path())
         .stdin(Stdio::null())
         .output()
@@ -81,9 +76,8 @@ fn paths_close_everything_else() {
         format!("confine = {{ read = [\"{dir}/script.php\"], write = [\"{dir}/open\"] }}\n")
     };
     let (daemon, body) = run(settings, script);
-    let did: serde_json::Value =
-        serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
-    let wanted = serde_json::json!({
+    let did: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    let wanted = json!({
         "write": 1, "read": "x", "config": false, "list": false, "beside": false, "passwd": true,
         "shadow-ish": false, "shell": "no", "random": 4, "null": 1
     });
@@ -96,7 +90,7 @@ fn paths_close_everything_else() {
 fn a_path_that_is_not_there_is_an_error() {
     let dir = directory();
     let file = dir.path().join("forkyard.toml");
-    fs::write(
+    write_file(
         &file,
         pool(
             dir.path(),
@@ -104,8 +98,7 @@ fn a_path_that_is_not_there_is_an_error() {
             &format!("{STATIC}confine.write = [\"/no/such\"]\n"),
             PHP,
         ),
-    )
-    .expect("write");
+    );
     let output = forkyard(&["check"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
     assert_contains(
@@ -258,18 +251,17 @@ fn a_private_tmp_is_seen_by_the_pool_alone() {
     }
     let elsewhere = Elsewhere::new();
     let script = elsewhere.0.join("script.php");
-    fs::write(
+    write_file(
         &script,
         "<?php file_put_contents('/tmp/mine', 'x'); file_put_contents('/var/tmp/mine', 'x');
             echo json_encode([scandir('/tmp'), scandir('/var/tmp'), decoct(fileperms('/tmp'))]);",
-    )
-    .expect("write");
+    );
     let daemon = Daemon::start(|dir| {
         let private = format!("{STATIC}confine.private_tmp = true\n");
         pool(dir, "private", &private, PHP) + &pool(dir, "plain", STATIC, PHP)
     });
     let ask = |pool: &str| {
-        let params = crate::support::fcgi::Params::get(&elsewhere.0, "script.php", "");
+        let params = Params::get(&elsewhere.0, "script.php", "");
         daemon.ask(pool, &params).body()
     };
     let nothing_else = r#"[[".","..","mine"],[".","..","mine"],"41777"]"#;
@@ -329,12 +321,9 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
             .and_then(|n| n.parse().ok())
             .expect("a number");
         assert!(made < 20, "{body}");
-        assert_eq!(
-            fs::read_to_string(parent.join("www/cpu.max")).expect("cpu.max"),
-            "50000 100000\n"
-        );
+        assert_eq!(read_file(parent.join("www/cpu.max")), "50000 100000\n");
     }
-    daemon.signal(nix::sys::signal::Signal::SIGTERM);
+    daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
     assert!(!parent.join("www").exists(), "it is removed at the end");
     fs::remove_dir(&parent).expect("rmdir");
@@ -378,7 +367,7 @@ fn all_of_it_goes_with_a_chroot() {
         );
         pool(dir, "www", &settings, PHP)
     });
-    let params = crate::support::fcgi::Params::get(Path::new("/site"), "script.php", "");
+    let params = Params::get(Path::new("/site"), "script.php", "");
     let body = daemon.ask("www", &params).body();
     assert_eq!(body, r#"[false,[".",".."],1,false]"#);
 }

@@ -1,12 +1,7 @@
 //! A tenant fills the directories below `/run` that it can write to.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, application_in, directory, pool};
-use crate::support::{process, until, wait_until};
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const PRIVATE: u64 = 256 << 10;
 const WORK: u64 = 8 << 20;
@@ -116,14 +111,11 @@ fn who_fills_the_directories_it_is_given_fills_nothing_else() {
     wait_until("the other's work directory to go", || mounted(&daemon).len() == 2);
 
     let before = mounted(&daemon);
-    process::signal(
-        u32::try_from(pid).expect("a pid"),
-        nix::sys::signal::Signal::SIGKILL,
-    );
+    process::signal(u32::try_from(pid).expect("a pid"), Signal::SIGKILL);
     let again = until("another program", || {
         let answer = daemon
             .client("hostile")
-            .request(&crate::support::fcgi::Params::get(&daemon.dir, "x", ""), b"");
+            .request(&Params::get(&daemon.dir, "x", ""), b"");
         let body = answer.ok()?.body();
         let numbers: Vec<u64> = body.split(' ').map_while(|word| word.parse().ok()).collect();
         (numbers.len() == 7 && numbers[6] != pid).then_some(numbers)
@@ -146,7 +138,7 @@ fn what_a_killed_daemon_has_mounted_goes_with_the_next() {
     let pid = daemon.pid();
     let space = fs::File::open(format!("/proc/{pid}/ns/mnt")).expect("its name space");
     let children = process::children(pid);
-    process::signal(pid, nix::sys::signal::Signal::SIGKILL);
+    process::signal(pid, Signal::SIGKILL);
     wait_until("its processes to end", || {
         !children.iter().any(|pid| process::runs(*pid))
     });

@@ -1,10 +1,6 @@
 //! How many lines a pool has the daemon write.
 
-use crate::support::daemon::{Daemon, application_in, directory, forkyard, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::place_library;
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 const APPLICATION: &str = "\
 import os, socket

@@ -1,12 +1,6 @@
 //! Client headers that forge forkyard's own don't reach HTTP programs.
 
-use crate::support::daemon::{Daemon, application_in, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_starts, is_root, until};
-use std::collections::BTreeMap;
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use crate::support::prelude::*;
 
 const NODE: &str = "require('http').createServer((request, answer) => {\n\
     const raw = request.rawHeaders, lines = [];\n\

@@ -2,18 +2,9 @@
 //! docs/explain/security.md.
 
 use crate::skip::needs_fuse;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::free_port;
-use crate::support::{assert_contains, assert_success, pause, place_library, process, until, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
-use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 /// The longest time for one of root's commands while a tenant holds something. A loaded machine needs this much.
 pub(super) const SOON: Duration = Duration::from_secs(20);

@@ -1,12 +1,7 @@
 //! Preloaders and workers in the hands of an attacker: `hostile.py` in the place of forkyard-php.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\npreloader = \"own\"\n";
 /// For silent preloaders. On a loaded machine the others may need longer.
@@ -45,7 +40,7 @@ fn start(dir: &Path, configuration: &str) -> Daemon {
         env!("CARGO_BIN_EXE_forkyard-php")
     );
     let preloader = dir.join("forkyard-php");
-    crate::support::write_program(&preloader, wrapper);
+    write_program(&preloader, wrapper);
     fs::write(dir.join("forkyard.toml"), configuration).expect("write");
     fs::write(dir.join("ok.php"), "<?php echo 'fine';").expect("write");
     let mut command = Command::new(program);

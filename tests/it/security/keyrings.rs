@@ -1,8 +1,7 @@
 //! Session keyrings: no pool can read or revoke another's keys.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, application_in, pool};
-use std::collections::BTreeSet;
+use crate::support::prelude::*;
 
 const CGI: &str = r#"#!/usr/bin/python3
 import ctypes, platform
@@ -38,17 +37,12 @@ fn no_pool_shares_a_keyring_with_another() {
             + &pool(dir, "three", &settings("www-data"), php)
             + &pool(dir, "four", &settings("nobody"), php)
     });
-    crate::support::write_program(&daemon.dir.join("ring.cgi"), CGI);
+    write_program(&daemon.dir.join("ring.cgi"), CGI);
     daemon.write("ring.php", PHP);
     let own = ["one", "two"].map(|pool| daemon.get(pool, "ring.cgi").body());
     let rings: BTreeSet<&str> = own.iter().filter_map(|said| said.strip_suffix(" 1")).collect();
     assert_eq!(rings.len(), 2, "{own:?}\n{}", daemon.log());
-    for pool in ["three", "four"] {
-        assert_eq!(
-            daemon.get(pool, "ring.php").body(),
-            "-1 -1 -1",
-            "{}",
-            daemon.log()
-        );
-    }
+    each(["three", "four"], |pool| {
+        assert_eq!(daemon.get(pool, "ring.php").body(), "-1 -1 -1");
+    });
 }

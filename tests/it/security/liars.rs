@@ -3,19 +3,11 @@
 
 use super::needs_root;
 use crate::random::number;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{StopAtEnd, assert_lacks, assert_success, pause, process, until, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
 use std::fmt::Write as _;
-use std::fs;
-use std::os::unix::fs::{chown, symlink};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"3s\"\n";
 const SECONDS: u64 = 8;
@@ -86,7 +78,7 @@ fn start(dir: &Path) -> Daemon {
         crate::support::copy_program(ours, &program);
     }
     let script = format!("#!/usr/bin/python3\n{}", include_str!("liar.py"));
-    crate::support::write_program(&dir.join("forkyard-php"), script);
+    write_program(&dir.join("forkyard-php"), script);
     symlink(env!("CARGO_BIN_EXE_forkyard-php"), dir.join("forkyard-php.real")).expect("symlink");
     fs::write(dir.join("ok.php"), "<?php echo 'fine';").expect("write");
     application(dir, "good", 33, "<?php echo 'good';", "runtime = \"php\"\n");
@@ -134,8 +126,7 @@ impl Load {
             let mut times = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 let begun = Instant::now();
-                let answer = crate::support::fcgi::Client::connect(&socket)
-                    .and_then(|mut client| client.request(&params, b""));
+                let answer = Client::connect(&socket).and_then(|mut client| client.request(&params, b""));
                 match body {
                     Some(body) => {
                         assert_eq!(answer.expect("an answer").body(), body);
@@ -279,7 +270,7 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
             .output()
             .expect("forkyard");
         assert_success(&status);
-        let status: serde_json::Result<serde_json::Value> = serde_json::from_slice(&status.stdout);
+        let status: serde_json::Result<Value> = serde_json::from_slice(&status.stdout);
         assert!(status.is_ok(), "{status:?}");
         std::thread::sleep(Duration::from_millis(200));
     }

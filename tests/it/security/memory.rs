@@ -1,13 +1,7 @@
 //! A pool's configuration is in the memory of the daemon and of that pool's processes only.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, directory, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_success, place_library, process, until};
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SECRET: &str = "Lq7-of-the-first-pool-alone";
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
@@ -139,10 +133,10 @@ fn what_belongs_to_one_pool_is_in_no_process_of_another() {
         ),
         ("sites/shop/index.php", "<?php echo 'shop';"),
     ] {
-        crate::support::write_program(&dir.path().join(file), text);
+        write_program(&dir.path().join(file), text);
     }
-    std::os::unix::fs::chown(&site, Some(33), Some(33)).expect("chown");
-    std::os::unix::fs::chown(site.join("index.php"), Some(33), Some(33)).expect("chown");
+    chown(&site, Some(33), Some(33)).expect("chown");
+    chown(site.join("index.php"), Some(33), Some(33)).expect("chown");
     fs::write(dir.path().join("forkyard.toml"), configuration(dir.path())).expect("write");
     let mut daemon = Daemon::start_in(dir.path());
     daemon.keep(dir);

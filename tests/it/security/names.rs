@@ -1,12 +1,8 @@
 //! Names in directories that others can write to: log, pid file, sockets.
 
 use super::{NOBODY, needs_root, python_as};
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::{assert_success, strace, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use crate::support::prelude::*;
+use crate::support::strace;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 1\n";
@@ -195,7 +191,7 @@ fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
     let (base, site) = (dir.path(), dir.path().join("site"));
     fs::create_dir_all(site.join("logs")).expect("mkdir");
     fs::create_dir(base.join("cron.d")).expect("mkdir");
-    std::os::unix::fs::chown(&site, Some(NOBODY), Some(NOBODY)).expect("chown");
+    chown(&site, Some(NOBODY), Some(NOBODY)).expect("chown");
     let logs = format!(
         "access.log = \"{0}/access.log\"\nslowlog = \"{0}/slow.log\"\nrequest_slowlog_timeout = \"1s\"\n",
         site.join("logs").display()
@@ -324,11 +320,10 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
         "user = \"www-data\"\nlisten = {{ address = \"{}\", mode = \"0600\", {settings} }}\n",
         socket.display()
     );
-    fs::write(
+    write_file(
         dir.path().join("forkyard.toml"),
         pool(dir.path(), "www", &format!("{listen}{ONDEMAND}"), PHP),
-    )
-    .expect("write");
+    );
     let (stop, stopper) = (dir.path().join("stop"), Stopper(dir.path().join("stop")));
     let output = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| {

@@ -2,15 +2,9 @@
 //! (CVE-2026-54420, CVE-2026-48172).
 
 use super::{NOBODY, needs_root};
-use crate::support::daemon::{Daemon, application_in, directory, forkyard, make_writable, pool};
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, chown, mkfifo};
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 
 const SECRET: &str = "SECRET=of-root\n";
 const SETTINGS: [&str; 6] = ["error_log", "pid", "access.log", "slowlog", "app_log", "env_file"];

@@ -1,10 +1,6 @@
 //! What reaches a pool's socket can't set the environment of the pool's programs.
 
-use crate::support::assert_lacks;
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::fcgi::Params;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const HOSTILE: [(&str, &str); 10] = [
     ("PERL5OPT", "-MEvil"),
@@ -32,11 +28,11 @@ fn start(application: &str) -> Daemon {
         let application = application.replace("DIR", &dir.display().to_string());
         pool(dir, "www", "pm = \"static\"\nmax_children = 1", &application)
     });
-    crate::support::write_program(&daemon.dir.join("run.cgi"), PERL);
+    write_program(&daemon.dir.join("run.cgi"), PERL);
     let mark = daemon.dir.join("evil").display().to_string();
     daemon.write("Evil.pm", &format!("open my $f, '>', '{mark}'; 1;\n"));
     daemon.write("evil.sh", &format!("echo >{mark}\n"));
-    crate::support::write_program(&daemon.dir.join("id"), format!("#!/bin/sh\necho >{mark}\n"));
+    write_program(&daemon.dir.join("id"), format!("#!/bin/sh\necho >{mark}\n"));
     daemon
 }
 

@@ -1,13 +1,7 @@
 //! A pool's program listens on a port of 127.0.0.1, which any local user may take once it is free.
 
 use super::{NOBODY, needs_root};
-use crate::support::daemon::{Daemon, application_in, make_writable, pool};
-use crate::support::nginx::curl;
-use crate::support::{process, wait_until};
-use nix::sys::signal::Signal;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 const PROGRAM: &str = r#"
 import os
@@ -122,7 +116,7 @@ fn http_socket(dir: &Path) -> String {
 fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
     skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
-        std::fs::write(dir.join("program.py"), PROGRAM).expect("write");
+        fs::write(dir.join("program.py"), PROGRAM).expect("write");
         make_writable(dir);
         let settings = format!(
             "user = \"www-data\"\npm = \"static\"\nmax_children = 1\nhttp_listen = \"{}\"\n",
@@ -132,7 +126,7 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
         pool(dir, "www", &settings, &application)
     });
     let socket = http_socket(&daemon.dir);
-    for device in ["", "lo"] {
+    each(["", "lo"], |device| {
         let said = daemon.get("www", "x").body();
         let (pid, port) = said.split_once(' ').expect("pid and port");
         daemon.signal(Signal::SIGSTOP);
@@ -162,20 +156,16 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
             )
         });
         for said in [&answer, &page] {
-            assert!(
-                said.contains(' ') && !said.contains(pid),
-                "{device}: {said}\n{}",
-                daemon.log()
-            );
+            assert!(said.contains(' ') && !said.contains(pid), "{said}");
         }
-    }
+    });
 }
 
 #[test]
 fn nobody_else_listens_on_the_port_of_a_program_of_node() {
     skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
-        std::fs::write(dir.join("app.js"), SELF_CALLER).expect("write");
+        fs::write(dir.join("app.js"), SELF_CALLER).expect("write");
         make_writable(dir);
         let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
         let application = application_in("node", dir, "start_command = \"sh -c 'node app.js; exit'\"\n");
@@ -198,7 +188,7 @@ fn nobody_else_listens_on_the_port_of_a_program_of_node() {
 }
 
 fn refused(port: &str) -> usize {
-    let table = std::fs::read_to_string("/proc/net/tcp").expect("/proc");
+    let table = fs::read_to_string("/proc/net/tcp").expect("/proc");
     let port = format!(":{:04X}", port.parse::<u16>().expect("a port"));
     let is_closing = |line: &&str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -212,7 +202,7 @@ fn refused(port: &str) -> usize {
 fn a_program_that_something_else_starts_may_be_any_users() {
     skip_if!(needs_root());
     let port = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         listener.local_addr().expect("an address").port().to_string()
     };
     let mut other = Thief::send(&port, "");

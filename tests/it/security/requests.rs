@@ -1,8 +1,6 @@
 //! Settings that come with a request: reaching a socket must not be as good as running code.
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{assert_contains, assert_lacks, assert_starts};
+use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 const REFUSED: &str = "WARNING: [pool www] refused the setting 'auto_prepend_file' that came with a request";
@@ -17,19 +15,14 @@ fn start(application: &str) -> Daemon {
 }
 
 fn ask(daemon: &Daemon, value: &str, admin_value: &str, body: &str) -> Answer {
-    let mut params = Params::get(&daemon.dir, "any.php", "")
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", &body.len().to_string());
+    let mut params = Params::get(&daemon.dir, "any.php", "").posting(body.len());
     if !value.is_empty() {
         params = params.with("PHP_VALUE", value);
     }
     if !admin_value.is_empty() {
         params = params.with("PHP_ADMIN_VALUE", admin_value);
     }
-    daemon
-        .client("www")
-        .request(&params, body.as_bytes())
-        .expect("answer")
+    daemon.put("www", &params, body.as_bytes())
 }
 
 fn exploit(daemon: &Daemon) -> String {

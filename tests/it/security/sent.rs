@@ -2,16 +2,7 @@
 
 use super::held::{GAMES, SOON};
 use super::{NOBODY, needs_root, python_as};
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_success, place_library, process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::net::TcpListener;
-use std::os::unix::fs::chown;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use crate::support::prelude::*;
 
 const SENT: &str = include_str!("sent.py");
 
@@ -140,13 +131,12 @@ impl Sent {
             let output = output.expect("forkyard");
             assert!(
                 output.status.success() && took < SOON,
-                "{arguments:?} took {took:?}: {output:?}\n{}",
-                self.daemon.log()
+                "{arguments:?} took {took:?}: {output:?}"
             );
         }
     }
 
-    fn ask(&self, query: &str) -> crate::support::fcgi::Client {
+    fn ask(&self, query: &str) -> Client {
         let mut client = self.daemon.client("www");
         let params = Params::get(self.dir.path(), "x", query);
         client.send(&params, b"").expect("send");

@@ -2,13 +2,8 @@
 
 use super::{NOBODY, needs_root};
 use crate::skip::skip_unless;
-use crate::support::daemon::{Daemon, pool};
-use crate::support::fcgi::Params;
-use crate::support::{place_library, process, write_program};
+use crate::support::prelude::*;
 use nix::unistd::{Pid, getsid};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 
 const WWW_DATA: u32 = 33;
 const ZYGOTES: u32 = 65_533;
@@ -187,33 +182,23 @@ fn who_makes_its_session_slow_slows_nobody_else() {
         return;
     }
     place_library();
-    for (kind, _) in KINDS {
+    each(KINDS, |(kind, _)| {
         let daemon = Daemon::start(|dir| {
             let all = configuration(dir);
             let tables = all.split("[pool.").filter(|table| table.starts_with(kind));
             tables.map(|table| format!("[pool.{table}")).collect()
         });
-        assert_eq!(
-            ask(&daemon, &format!("{kind}-www-data"), &[]),
-            "done\n",
-            "{}",
-            daemon.log()
-        );
+        assert_eq!(ask(&daemon, &format!("{kind}-www-data"), &[]), "done\n");
         let slow = processes(&daemon, WWW_DATA);
         assert!(
             slow.iter()
-                .any(|pid| autogroup(*pid).is_some_and(|said| said.ends_with("nice 19\n"))),
-            "{kind}"
+                .any(|pid| autogroup(*pid).is_some_and(|said| said.ends_with("nice 19\n")))
         );
         let others = processes(&daemon, NOBODY);
         assert!(!others.is_empty(), "{kind}");
         for pid in others {
             let said = autogroup(pid).unwrap_or_default();
-            assert!(
-                said.ends_with("nice 0\n"),
-                "{kind}: {} {said}",
-                process::title(pid)
-            );
+            assert!(said.ends_with("nice 0\n"), "{} {said}", process::title(pid));
         }
-    }
+    });
 }

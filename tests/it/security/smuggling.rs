@@ -1,13 +1,7 @@
 //! Requests that two parsers could read differently (RFC 9112 section 11.2): `http_listen`, directly or behind nginx,
 //! reads one request or none.
 
-use crate::support::daemon::{Daemon, application_in, folder, make_writable, pool};
-use crate::support::nginx::{Nginx, free_port};
-use crate::support::until;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use crate::support::prelude::*;
 
 const PROGRAM: &str = r#"
 const all = [];

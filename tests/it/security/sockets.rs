@@ -2,18 +2,8 @@
 
 use super::{needs_root, python_as};
 use crate::skip::skip_unless;
-use crate::support::daemon::{Daemon, application_in, directory, forkyard, pool, with_control};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::free_port;
-use crate::support::{StopAtEnd, assert_contains, assert_success, pause, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::io::Read;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";
@@ -65,11 +55,10 @@ fn a_list_lets_its_users_and_groups_connect_and_nobody_else() {
         pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)
     };
     let file = dir.path().join("forkyard.toml");
-    fs::write(
+    write_file(
         &file,
         configuration(", acl_users = [\"nobody\", \"games\"], acl_groups = [\"mail\"]"),
-    )
-    .expect("write");
+    );
     let daemon = Daemon::start_in(dir.path());
     let wanted = [
         "user::rw-",
@@ -140,7 +129,7 @@ fn served(listen: &str, allowed: &str, port: u16) -> (Daemon, bool, bool) {
 }
 
 fn has_v6() -> bool {
-    let has = std::net::TcpListener::bind("[::1]:0").is_ok();
+    let has = TcpListener::bind("[::1]:0").is_ok();
     !crate::skip::skip_unless(has, "this machine has no IPv6")
 }
 
@@ -301,7 +290,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
         let daemon = Daemon::start(|dir| {
             let file = dir.join("main.py");
             let way = SHUT_DOWN.replace("HOW", if both { "True" } else { "False" });
-            std::fs::write(&file, way + code).expect("write");
+            fs::write(&file, way + code).expect("write");
             let mut text = with_control(dir);
             for (at, pm) in pms.iter().enumerate() {
                 let application = application_in(runtime, dir, "entry = \"main:application\"\n");
@@ -333,7 +322,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
                 text.contains("a worker has shut the socket down"),
                 "{case}: {text}"
             );
-            let refused = std::os::unix::net::UnixStream::connect(daemon.socket(name));
+            let refused = UnixStream::connect(daemon.socket(name));
             assert!(refused.is_err(), "{case}");
             let (text, code) = forkyard(&["reload"]);
             assert_eq!(code, Some(0), "{case}: {text}");
@@ -376,7 +365,7 @@ fn nobody_sends_descriptors_to_the_master() {
     let release = (numbers.next(), numbers.next());
     let is_new = release >= (Some(6), Some(16));
     skip_if!(needs_root() || skip_unless(is_new, "this kernel lets everybody send descriptors"));
-    crate::support::place_library();
+    place_library();
     let daemon = Daemon::start(|dir| {
         let application = format!(
             "{SEND_DESCRIPTOR}\ndef application(environ, start):\n    start('200 OK', [])\n    \
@@ -418,7 +407,7 @@ fn nobody_sends_descriptors_to_the_master() {
 #[test]
 fn code_that_has_accept_block_does_not_hold_up_a_restart() {
     skip_if!(needs_root());
-    crate::support::place_library();
+    place_library();
     let code = "import os, socket
 def application(environ, start):
     for number in map(int, os.listdir('/proc/self/fd')):

@@ -1,13 +1,9 @@
 //! What clients and tenants choose, in every form of the status: it stays a value (CVE-2026-6735).
 
-use crate::support::daemon::{Daemon, php_pool};
-use crate::support::fcgi::{Client, Params};
-use crate::support::wait_until;
+use crate::support::prelude::*;
 use forkyard::fastcgi::Request;
 use forkyard_base::text::is_control;
 use std::fs::OpenOptions;
-use std::io::Write;
-use std::process::{Command, Stdio};
 
 const ODD: &str = "</td><script>alert(1)</script>\"'&lt;]]><!--\\\",\"forged\":1}\u{1b}[2J\u{7f}\u{9b}2J\u{202e}\u{2028}\u{2066}\
                    \r\npool: forged\n# HELP forged x\nforged{a=\"b\"} 1\n";
@@ -181,7 +177,7 @@ fn what_a_client_chose_is_a_value_in_every_form_of_the_status() {
         assert_eq!(client.answer().expect("an answer").body(), "through");
     }
     assert_lines("the log", &daemon.log());
-    let access = std::fs::read(daemon.dir.join("access")).expect("the access log");
+    let access = fs::read(daemon.dir.join("access")).expect("the access log");
     let access = String::from_utf8_lossy(&access);
     let forged = access
         .lines()

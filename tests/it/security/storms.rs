@@ -2,21 +2,7 @@
 //! pieces.
 
 use super::needs_root;
-use crate::support::daemon::{Daemon, application_in, directory, folder, make_writable, pool, with_control};
-use crate::support::fcgi::{Client, Params};
-use crate::support::nginx::free_port;
-use crate::support::{
-    assert_lacks, assert_starts, assert_success, place_library, process, until, wait_until, write_program,
-};
-use nix::sys::signal::Signal;
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::Command;
-use std::time::{Duration, Instant};
+use crate::support::prelude::*;
 
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 const NODE: &str = r#"
@@ -132,13 +118,9 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
         let all = of_every_kind(dir, root.path(), port);
         with_control(dir) + &all
     });
-    for pool in POOLS {
-        assert!(
-            ask(&daemon, root.path(), pool).starts_with("own"),
-            "{pool}\n{}",
-            daemon.log()
-        );
-    }
+    each(POOLS, |pool| {
+        assert_starts(&ask(&daemon, root.path(), pool), "own");
+    });
     let processes = || -> BTreeMap<u32, String> {
         let all = process::children(daemon.pid()).into_iter();
         all.map(|pid| (pid, process::title(pid)))
@@ -171,13 +153,9 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
             .expect("SO_LINGER");
         }
     }
-    for pool in POOLS {
-        assert!(
-            ask(&daemon, root.path(), pool).starts_with("own"),
-            "{pool}\n{}",
-            daemon.log()
-        );
-    }
+    each(POOLS, |pool| {
+        assert_starts(&ask(&daemon, root.path(), pool), "own");
+    });
     let mut status = Client::connect(&daemon.dir.join("status.sock")).expect("connect");
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/ping");
     assert_eq!(status.request(&params, b"").expect("an answer").body(), "pong");
@@ -297,11 +275,10 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
         path.display()
     );
     let application = application_in("cgi", path, "");
-    fs::write(
+    write_file(
         path.join("forkyard.toml"),
         control + &pool(path, "app", ONE, &application),
-    )
-    .expect("configuration");
+    );
     let orphan = "#!/bin/sh\n(setsid sh -c 'while [ \"$(ps -o ppid= -p $$ | tr -d \" \")\" != 1 ]; do :; done; exit '$QUERY_STRING \
                   >/dev/null 2>&1 </dev/null &)\nprintf 'Content-Type: text/plain\\r\\n\\r\\n%s' $PPID\n";
     write_program(&path.join("x"), orphan);

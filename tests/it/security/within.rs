@@ -1,11 +1,6 @@
 //! A request can't have a script run that is not the application's.
 
-use crate::support::daemon::{Daemon, make_writable, php_pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, is_root, wait_until};
-use std::fs;
-use std::os::unix::fs::{chown, symlink};
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn put(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().expect("a directory")).expect("mkdir");

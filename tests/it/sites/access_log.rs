@@ -1,10 +1,7 @@
 //! The access log that instances of several users write to.
 
 use super::Sites;
-use crate::skip::needs_root;
-use crate::support::{process, until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 const HOSTILE: &str = "\
 import fcntl, os, stat
@@ -26,7 +23,7 @@ def application(environ, start_response):
 #[test]
 fn an_instance_has_nothing_of_the_log_but_a_way_to_append() {
     skip_if!(needs_root());
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     let path = dir.path().join("access");
     let settings = format!("access.log = \"{}\"\naccess.format = \"%m %r\"", path.display());
     let sites = Sites::start_with("", &settings);

@@ -1,9 +1,7 @@
 //! An application's own log, owned by the application's owner.
 
 use super::{Sites, USERS};
-use crate::support::{assert_contains, assert_lacks, assert_starts, is_root, until};
-use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use crate::support::prelude::*;
 
 const FAILING: &str = "def application(environ, start_response):\n    raise ValueError('it broke')\n";
 
@@ -31,7 +29,7 @@ fn an_application_s_log_is_its_owner_s() {
     };
     assert_eq!((data.uid(), data.mode() & 0o777), (owner, 0o600));
     fs::rename(place.join("tmp/app.log"), place.join("tmp/old.log")).expect("rename");
-    sites.daemon.signal(nix::sys::signal::Signal::SIGUSR1);
+    sites.daemon.signal(Signal::SIGUSR1);
     sites.daemon.wait_for("application log file re-opened");
     sites.get("/shop");
     until("the new log", || {
@@ -44,7 +42,7 @@ fn an_application_s_log_is_its_owner_s() {
 /// Even as root, the daemon never writes to another user's file, whatever links the owner makes.
 #[test]
 fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let sites = Sites::start("");
     let precious = sites.daemon.write("precious", "precious\n");
     let settings = "app_log = \"tmp/app.log\"\n";
@@ -84,8 +82,7 @@ fn a_lifespan_that_fails_has_a_report() {
     assert_eq!(status, 503, "{body}");
     let id = body.split("Error ID: ").nth(1).expect("an id");
     let id: String = id.chars().take_while(char::is_ascii_hexdigit).collect();
-    let output = sites.forkyard(&["error", &id]);
-    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let report = text_of(&sites.forkyard(&["error", &id]).stdout);
     assert!(
         report.contains("the application's start failed: no database"),
         "{body}: {report}"

@@ -1,11 +1,7 @@
 //! Reloads, upgrades, and a master that is killed.
 
 use super::{Load, Sites, configuration};
-use crate::support::daemon::forkyard;
-use crate::support::nginx::Nginx;
-use crate::support::{process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 pub(super) fn reload(sites: &Sites, applications: &str, more: &str) {
     let text = configuration(&sites.daemon.dir, applications, more);
@@ -29,11 +25,7 @@ fn a_reload_restarts_applications_of_which_something_changed() {
     wait_until("the new settings", || sites.body("/app/").ends_with(" blue"));
     load.wait_for(20);
     let answers = load.end();
-    assert!(
-        answers.iter().all(|(status, _)| *status == 200),
-        "{}",
-        sites.daemon.log()
-    );
+    assert!(answers.iter().all(|(status, _)| *status == 200));
     let inspector = sites.companion("inspector");
     let other = format!(
         "max = 3\nforget_after = \"1m\"\nrestart_dir = \"restart\"\nroot_parameter = \"OTHER\"\n\
@@ -66,7 +58,7 @@ fn a_pool_that_is_no_longer_configured_ends_with_its_applications() {
     let program = sites.daemon.write("more.cgi", "#!/bin/sh\n");
     let text = format!(
         "[global]\ncontrol = \"{path}/control.sock\"\n{}",
-        crate::support::daemon::pool(
+        pool(
             &sites.daemon.dir,
             "other",
             "pm = \"ondemand\"\nmax_children = 1\n",
@@ -106,12 +98,12 @@ fn an_upgrade_loses_no_request() {
 
 #[test]
 fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     fs::create_dir(dir.path().join("apps")).expect("apps");
     let text = configuration(dir.path(), "max = 3", "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let command = forkyard(&["run", "--keeper"], dir.path());
-    let daemon = crate::support::daemon::Daemon::launch(dir.path(), command);
+    let daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
     let nginx = Nginx::start(&Sites::location(&daemon), "");
     let apps = daemon.dir.join("apps");

@@ -1,14 +1,7 @@
 //! Commands for application pools, and who may give which.
 
 use super::{Load, Sites, USERS};
-use crate::support::daemon::pool;
-use crate::support::{assert_contains, process, wait_until};
-use serde_json::Value;
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use crate::support::prelude::*;
 
 fn text(output: &Output) -> String {
     let (out, error) = (&output.stdout, &output.stderr);
@@ -90,11 +83,7 @@ fn the_total_can_be_changed() {
     is_ok(&sites.forkyard(&["resize", "sites", "2"]));
     wait_until("two instances", || sites.instances().len() == 2);
     let answers = load.end();
-    assert!(
-        answers.iter().all(|(status, _)| *status == 200),
-        "{}",
-        sites.daemon.log()
-    );
+    assert!(answers.iter().all(|(status, _)| *status == 200));
     assert!(!sites.forkyard(&["resize", "shop", "2"]).status.success());
     sites.end();
 }
@@ -145,7 +134,7 @@ fn pools_come_and_go_while_the_daemon_runs() {
     sites.cgi("app", 0, "echo $PPID");
     let before = sites.body("/app/");
     let program = sites.daemon.dir.join("more.cgi");
-    crate::support::write_program(
+    write_program(
         &program,
         "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\nmore'\n",
     );
@@ -228,7 +217,7 @@ fn an_application_that_does_not_run_is_started_by_a_command() {
 
 #[test]
 fn owners_start_their_own_applications_and_no_others() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let sites = Sites::start("max = 4");
     let mine = sites.wsgi("mine", 0, "'mine'");
     let theirs = sites.wsgi("theirs", 1, "'theirs'");
@@ -253,7 +242,7 @@ fn owners_start_their_own_applications_and_no_others() {
 
 #[test]
 fn owners_may_ask_about_their_own_applications_and_nothing_else() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let sites = Sites::start("max = 4");
     let (mine, theirs) = (
         sites.cgi("mine", 0, "echo $PPID"),
@@ -267,16 +256,13 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
     );
     let output = as_user(&sites, owner, &["status", "--json"]);
     is_ok(&output);
-    assert!(
-        text(&output).contains(mine) && !text(&output).contains(theirs),
-        "{}",
-        text(&output)
-    );
+    assert_contains(&text(&output), mine);
+    assert_lacks(&text(&output), theirs);
     is_ok(&as_user(&sites, owner, &["restart", "--blocking", mine]));
     let next = sites.body("/mine/").trim().to_owned();
     assert_ne!(next, pids[0]);
     is_ok(&as_user(&sites, owner, &["detach", &next]));
-    for refused in [
+    let rows = [
         &["restart", theirs][..],
         &["detach", &pids[1]],
         &["disable", &pids[1]],
@@ -284,15 +270,12 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
         &["upgrade"],
         &["resize", "sites", "1"],
         &["take", mine],
-    ] {
+    ];
+    each(rows, |refused| {
         let output = as_user(&sites, owner, refused);
         assert!(!output.status.success(), "{refused:?}: {}", text(&output));
-        assert!(
-            text(&output).contains("permission denied"),
-            "{refused:?}: {}",
-            text(&output)
-        );
-    }
+        assert_contains(&text(&output), "permission denied");
+    });
     assert_eq!(sites.body("/theirs/").trim(), pids[1]);
     sites.end();
 }
@@ -307,10 +290,7 @@ fn a_restart_is_one_of_all_pools_that_have_the_application() {
     );
     super::changes::reload(&sites, &other, "");
     let root = sites.cgi("app", 0, "echo $PPID");
-    let params = || {
-        crate::support::fcgi::Params::get(&root, "run.cgi", "")
-            .with("FORKYARD_APP_ROOT", root.to_str().expect("path"))
-    };
+    let params = || Params::get(&root, "run.cgi", "").with("FORKYARD_APP_ROOT", root.to_str().expect("path"));
     let pids = || {
         ["sites", "other"].map(|pool| {
             let answer = sites.daemon.client(pool).request(&params(), b"");
@@ -346,7 +326,7 @@ async def application(scope, receive, send):
 
 #[test]
 fn owners_end_requests_of_their_own_instances() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let sites = Sites::start("max = 4");
     let code = "if ($_GET) { touch(__DIR__ . '/tmp/begun'); sleep(600); } echo getmypid();";
     let slow = sites.php("slow", 0, code);

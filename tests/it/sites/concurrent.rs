@@ -3,14 +3,7 @@
 use super::Sites;
 use crate::it::runtimes::concurrent::APPLICATION;
 use crate::it::runtimes::concurrent::THREADED;
-use crate::support::fcgi::{Client, Params};
-use crate::support::{assert_contains, assert_starts, assert_success, pause, process, until, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use crate::support::prelude::*;
 
 pub(super) struct Bench {
     pub sites: Sites,
@@ -139,7 +132,7 @@ fn requests_of_one_instance_wait_at_the_same_time_and_take_one_place() {
 
 #[test]
 fn kept_connections_have_many_requests_of_several_applications() {
-    for (kind, add) in KINDS {
+    each(KINDS, |(kind, add)| {
         let bench =
             Bench::start("user_switching = false\ndefault_user = \"www-data\"\nrouter_user = \"nobody\"");
         let roots = ["one", "two"].map(|name| add(&bench, name, ""));
@@ -155,14 +148,13 @@ fn kept_connections_have_many_requests_of_several_applications() {
                 }
                 assert_eq!(
                     pids(&mut clients),
-                    BTreeMap::from([(pid.parse().expect("a pid"), 8)]),
-                    "{kind}"
+                    BTreeMap::from([(pid.parse().expect("a pid"), 8)])
                 );
             }
         }
         bench.wait_for_sessions(&roots[0], &[0]);
         bench.sites.end();
-    }
+    });
 }
 
 #[test]

@@ -1,12 +1,7 @@
 //! SIGQUIT with application pools and ordinary ones.
 
 use super::{Sites, configuration, get};
-use crate::support::daemon::{Daemon, pool};
-use crate::support::fcgi::Params;
-use crate::support::nginx::Nginx;
-use crate::support::{assert_contains, process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 const SLOW: &str = "import os, time\ndef application(environ, start):\n    open('begun', 'w').close()\n    \
                     while not os.path.exists('go'):\n        time.sleep(0.01)\n    start('200 OK', [])\n    \
@@ -15,7 +10,7 @@ const LATER: &str = "def application(environ, start):\n    start('200 OK', [])\n
 
 #[test]
 fn others_finish_at_once_while_routers_see_to_those_who_wait() {
-    crate::support::place_library();
+    place_library();
     let daemon = Daemon::start(|dir| {
         fs::create_dir(dir.join("apps")).expect("apps");
         let plain = pool(
@@ -60,18 +55,8 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
     assert!(sites.daemon.workers("plain").is_empty());
 
     fs::write(slow.join("go"), "").expect("go");
-    assert_eq!(
-        first.join().expect("client"),
-        (200, "in the end".to_owned()),
-        "{}",
-        sites.daemon.log()
-    );
-    assert_eq!(
-        second.join().expect("client"),
-        (200, "even so".to_owned()),
-        "{}",
-        sites.daemon.log()
-    );
+    assert_eq!(first.join().expect("client"), (200, "in the end".to_owned()));
+    assert_eq!(second.join().expect("client"), (200, "even so".to_owned()));
     let status = sites.daemon.wait();
     assert!(status.success(), "{status}\n{}", sites.daemon.log());
     assert!(!refused.answer().is_ok_and(|answer| answer.ended));

@@ -1,14 +1,8 @@
 //! A user floods the control socket while root uses it.
 
 use super::Sites;
-use crate::skip::needs_root;
-use crate::support::{assert_contains, process, until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use crate::support::prelude::*;
+use std::process::ChildStdout;
 
 const FLOOD: usize = 1500;
 const MOST_GUESTS_BEFORE: usize = 32;

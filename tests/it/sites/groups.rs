@@ -1,14 +1,7 @@
 //! Groups of applications that share instances.
 
 use super::Sites;
-use crate::support::daemon::Daemon;
-use crate::support::{assert_contains, until, wait_until};
-use serde_json::Value;
-use std::collections::BTreeSet;
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 struct Taken {
     child: Child,
@@ -65,11 +58,7 @@ fn reload(sites: &Sites, applications: &str) {
     let text = super::configuration(&sites.daemon.dir, applications, "");
     sites.daemon.write("forkyard.toml", &text);
     let output = sites.forkyard(&["reload"]);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert_success(&output);
 }
 
 fn idle(sites: &Sites, name: &str) -> BTreeSet<u64> {
@@ -127,19 +116,16 @@ fn whatever_is_free_in_a_group_is_lent() {
         taken.end();
         seen.is_superset(&members)
     });
-    let output = sites.forkyard(&["status", "sites"]);
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let shown = text_of(&sites.forkyard(&["status", "sites"]).stdout);
     assert_contains(&shown, "/apps/a: restarts 0, group pair\n");
     reload(&sites, &of(&[("pair", &["b"])]));
     let b = idle(&sites, "b");
     let taken = take(&sites.daemon, "pair").unwrap_or_else(|said| panic!("{said}"));
     assert!(b.contains(&taken.pid()), "{b:?}");
     assert!(take(&sites.daemon, "pair").is_err());
-    assert!(
-        take(&sites.daemon, "other")
-            .err()
-            .expect("no group")
-            .contains("no such application or group")
+    assert_contains(
+        &take(&sites.daemon, "other").err().expect("no group"),
+        "no such application or group",
     );
     taken.end();
     other.end();

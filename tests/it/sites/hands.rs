@@ -1,14 +1,8 @@
 //! A site that changes owners: a new application at an old path runs as its own owner, or not at all.
 
 use super::{Sites, USERS};
-use crate::skip::needs_root;
-use crate::support::fcgi::Params;
+use crate::support::prelude::*;
 use crate::support::strace::Failing;
-use crate::support::{assert_contains, process, wait_until};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn applications(whose: &str) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let php = format!("<?php echo posix_geteuid(), ' {whose}';");
@@ -148,10 +142,7 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
     let root = team.join("shop");
     fs::rename(sites.apps.join("shop"), &root).expect("rename");
     let params = Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
-    let ask = || {
-        let mut client = sites.daemon.client("sites");
-        client.request(&params, b"").expect("answer")
-    };
+    let ask = || sites.daemon.ask("sites", &params);
     chown(&team, Some(USERS[1].1), Some(USERS[1].1)).expect("chown");
     assert_contains(&ask().text(), "503 ");
     sites.daemon.wait_for(&format!(
@@ -165,10 +156,9 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
         wait_until("an answer", || ask().body() == "shop");
     }
     let current = team.join("current");
-    std::os::unix::fs::symlink(&root, &current).expect("link");
+    symlink(&root, &current).expect("link");
     let params = params.with("FORKYARD_APP_ROOT", &current.display().to_string());
-    let mut client = sites.daemon.client("sites");
-    assert_eq!(client.request(&params, b"").expect("answer").body(), "shop");
+    assert_eq!(sites.daemon.ask("sites", &params).body(), "shop");
     sites.end();
 }
 

@@ -1,13 +1,8 @@
 //! Routers and inspectors that take up nothing are replaced; those that are only slow are not.
 
 use super::Sites;
-use crate::support::{pause, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use crate::support::prelude::*;
 use std::os::unix::fs::FileExt;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 #[cfg(target_arch = "x86_64")]
 const LOOP: [u8; 2] = [0xeb, 0xfe];
@@ -89,7 +84,7 @@ fn is_replaced(why: &str, harm: impl Fn(u32) -> Option<Child>) {
 
 #[test]
 fn one_that_hangs_in_a_loop_is_replaced() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     is_replaced("it is busy and takes up nothing", |pid| {
         hang(pid);
         None
@@ -99,13 +94,13 @@ fn one_that_hangs_in_a_loop_is_replaced() {
 /// The kernel does not notify the master of such a stop.
 #[test]
 fn one_that_a_tracer_holds_is_replaced() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     is_replaced("it is stopped", |pid| Some(hold(pid)));
 }
 
 #[test]
 fn one_that_was_held_up_together_with_the_master_goes_on() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let sites = Sites::start("max = 3");
     sites.cgi("app", 0, "echo app");
     assert_eq!(sites.body("/app/"), "app\n");

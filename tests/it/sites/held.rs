@@ -1,10 +1,7 @@
 //! PHP applications keep the settings of the daemon's start.
 
 use super::Sites;
-use crate::support::daemon::directory;
-use crate::support::wait_until;
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 #[test]
 fn applications_that_come_later_have_the_settings_of_the_start() {
@@ -17,22 +14,12 @@ fn applications_that_come_later_have_the_settings_of_the_start() {
     );
     let sites = Sites::start_with("max = 4", &env);
     fs::write(&file, "user_agent = after\n").expect("the directory is ours");
-    for name in ["one", "two"] {
+    each(["one", "two"], |name| {
         sites.php(name, 0, "echo ini_get('user_agent');");
-        assert_eq!(
-            sites.body(&format!("/{name}/")),
-            "before",
-            "{}",
-            sites.daemon.log()
-        );
-    }
+        assert_eq!(sites.body(&format!("/{name}/")), "before");
+    });
     let told = format!("{} changed since the start or the last reload", file.display());
-    assert_eq!(
-        sites.daemon.log().matches(&told).count(),
-        1,
-        "{}",
-        sites.daemon.log()
-    );
+    assert_eq!(sites.daemon.log().matches(&told).count(), 1);
 
     sites.daemon.signal(Signal::SIGUSR2);
     sites.daemon.wait_for_count("reload done", 1);

@@ -1,11 +1,7 @@
 //! `memory_limit`: a larger process is replaced after its request, in application pools and pools of one.
 
 use super::Sites;
-use crate::support::daemon::{Daemon, application_in, pool};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, process, wait_until};
-use std::collections::BTreeMap;
-use std::fs;
+use crate::support::prelude::*;
 
 const PHP: &str = "<?php ini_set('memory_limit', '512M'); $held = []; if (isset($_GET['hoard'])) { \
                    for ($i = 0; $i < 20000; $i++) $held[] = str_repeat('x', 10000); } echo getmypid();";
@@ -96,7 +92,7 @@ fn the_status_shows_programs_that_speak_http() {
         line.is_some_and(|line| line.contains(&pid.to_string())),
         "{table}"
     );
-    wait_until("its end", || !crate::support::process::runs(pid as u32));
+    wait_until("its end", || !process::runs(pid as u32));
     sites.end();
 }
 
@@ -111,7 +107,7 @@ fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
         ("node", "app.js", NODE),
         ("http", "serve.js", NODE),
     ];
-    crate::support::place_library();
+    place_library();
     let daemon = Daemon::start(|dir| {
         let one = |(kind, file, text): &(&str, &str, &str)| {
             let root = dir.join(kind);
@@ -205,7 +201,7 @@ fn no_request_begins_in_a_worker_that_was_found_to_use_more_than_it_may() {
         ),
         ("ondemand", ""),
     ];
-    crate::support::place_library();
+    place_library();
     for (kind, file, text) in GROWING {
         let daemon = Daemon::start(|dir| {
             let root = dir.join(kind);

@@ -1,12 +1,8 @@
 //! Applications on file systems where a user controls who owns the files.
 
 use super::{Sites, USERS};
-use crate::skip::{needs_fuse, needs_root};
-use crate::support::wait_until;
-use std::fs;
-use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::skip::needs_fuse;
+use crate::support::prelude::*;
 
 struct Mount(PathBuf);
 

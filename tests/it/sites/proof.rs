@@ -2,8 +2,7 @@
 
 use super::super::reload::proof::program;
 use super::Sites;
-use crate::support::place_library;
-use std::fs;
+use crate::support::prelude::*;
 
 fn the_old_instance_serves(runtime: &str) {
     place_library();

@@ -1,11 +1,8 @@
 //! The inspector's refusals: an id for visitors, and a report for the owner.
 
 use super::{Sites, USERS};
-use crate::skip::needs_root;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
+use std::fs::Permissions;
 
 const PHP: (&str, &str) = ("index.php", "<?php echo 'it runs';");
 
@@ -201,17 +198,11 @@ fn each_refusal_has_an_id_and_a_report_for_the_owner() {
         let root = sites.add(case.name, 0, case.files);
         (case.then)(&root);
         let (status, body) = sites.get(&format!("/{}/", case.name));
-        assert_eq!(
-            status,
-            case.status,
-            "{}: {body}\n{}",
-            case.name,
-            sites.daemon.log()
-        );
+        assert_eq!(status, case.status, "{}: {body}", case.name);
         assert!(!body.contains(case.said) && !body.contains("apps"), "{body}");
         let id = id_in(&body).to_owned();
         let said = |(done, text): (bool, String)| (done, text.contains(case.said));
-        crate::support::until("the report", || error(&sites, 0, &id).0.then_some(()));
+        until("the report", || error(&sites, 0, &id).0.then_some(()));
         assert_eq!(said(error(&sites, 0, &id)), (true, true), "{}: root", case.name);
         let own = error(&sites, USERS[0].1, &id);
         assert!(own.1.contains(&id), "{}: {}", case.name, own.1);

@@ -2,10 +2,7 @@
 
 use super::Sites;
 use super::changes::reload;
-use crate::support::fcgi::{Client, Params};
-use crate::support::wait_until;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const SLEEPER: &str =
     "while (!file_exists(__DIR__ . '/tmp/gate')) { clearstatcache(); usleep(10000); } echo 'slept';";

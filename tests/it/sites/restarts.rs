@@ -1,16 +1,13 @@
 //! Restarts under load.
 
 use super::{Load, Sites};
-use crate::support::wait_until;
-use std::fs;
-use std::os::unix::fs::{MetadataExt, chown};
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn deploy(root: &Path, file: &str, code: &str) {
     let made = root.join(".new");
     fs::write(&made, code).expect("write");
     let owner = fs::metadata(root).expect("owner");
-    if crate::support::is_root() {
+    if is_root() {
         chown(&made, Some(owner.uid()), Some(owner.gid())).expect("chown");
     }
     fs::rename(made, root.join(file)).expect("rename");

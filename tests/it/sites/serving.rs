@@ -1,11 +1,8 @@
 //! Applications that are dropped in, served, put to sleep, and taken away.
 
 use super::{Sites, USERS};
-use crate::support::{assert_contains, assert_success, is_root, once_in, process, strace, until, wait_until};
-use nix::sys::signal::Signal;
-use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::chown;
+use crate::support::prelude::*;
+use crate::support::{once_in, strace};
 
 #[test]
 fn applications_of_several_languages_and_users_share_a_socket() {

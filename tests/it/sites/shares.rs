@@ -1,12 +1,7 @@
 //! One user's load takes nothing from another's applications.
 
 use super::Sites;
-use crate::skip::needs_root;
-use crate::support::fcgi::{Client, Params};
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const HANGING: &str = "import os, time\nwhile not os.path.exists(os.path.dirname(__file__) + '/tmp/gate'):\n    time.sleep(0.01)\n\
     def application(environ, start_response):\n    start_response('200 OK', [('Content-Type', 'text/plain')])\n    return [b'late']\n";
@@ -59,7 +54,7 @@ fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
             sites.status()["book"]["waiting"] == count
         });
     };
-    let send = |root: &std::path::Path| {
+    let send = |root: &Path| {
         let params =
             Params::get(root, "passenger_wsgi.py", "").with("FORKYARD_APP_ROOT", &root.display().to_string());
         sites.daemon.send("sites", &params)

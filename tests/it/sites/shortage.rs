@@ -1,11 +1,7 @@
 //! The kernel counts descriptors in flight by user, and refuses the router's if its user has too many.
 
 use super::Sites;
-use crate::skip::needs_root;
-use crate::support::{assert_lacks, process, wait_until};
-use nix::sys::signal::Signal;
-use std::io::Read;
-use std::process::{Command, Stdio};
+use crate::support::prelude::*;
 
 const USER: &str = "uucp";
 /// Sends descriptors as the router's user up to the kernel's limit of descriptors in flight, and keeps them there. Its

@@ -2,12 +2,10 @@
 
 use super::{Sites, get};
 use crate::random::{Random, number};
-use crate::support::{StopAtEnd, wait_until};
-use std::collections::BTreeMap;
-use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 const APPLICATIONS: u32 = 200;
 const MAX: usize = 20;
@@ -54,8 +52,8 @@ fn code(sites: &Sites, name: &str, kind: u32, version: u32, is_new: bool) {
             use std::os::unix::fs::MetadataExt;
             (owner.uid(), owner.gid())
         };
-        if crate::support::is_root() {
-            std::os::unix::fs::chown(&made, Some(uid), Some(gid))?;
+        if is_root() {
+            chown(&made, Some(uid), Some(gid))?;
         }
         fs::set_permissions(&made, owner.permissions())?;
         fs::rename(&made, root.join(file))?;
@@ -148,7 +146,7 @@ fn many_applications_under_one_socket() {
                     sites.daemon.dir.join(format!(".gone{at}")),
                 );
             }
-            _ => crate::support::pause(),
+            _ => pause(),
         }
     }
     drop(stop_load);
@@ -161,11 +159,7 @@ fn many_applications_under_one_socket() {
         "{requests} requests, {} restarts, at most {most} instances",
         restarts.values().sum::<u32>()
     );
-    assert!(
-        wrong.is_empty(),
-        "seed {seed}: {wrong:#?}\n{}",
-        sites.daemon.log()
-    );
+    assert!(wrong.is_empty(), "seed {seed}: {wrong:#?}");
     assert!(most <= MAX + 1, "{most} instances");
     assert!(requests > 100, "only {requests} requests");
     wait_until("all to sleep", || sites.instances().is_empty());

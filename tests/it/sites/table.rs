@@ -3,15 +3,8 @@
 use super::{USERS, configuration};
 use crate::it::runtimes::fastcgi_programs::compiled;
 use crate::it::rust_handler::handlers;
-use crate::support::daemon::{Daemon, pool, with_control};
-use crate::support::fcgi::{Answer, Client, Params};
-use crate::support::{is_root, place_library, process, until, wait_until};
-use nix::sys::signal::Signal;
+use crate::support::prelude::*;
 use std::fmt::Write as _;
-use std::fs;
-use std::os::unix::fs::chown;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// An application that answers `pid=PID`. On request it writes `a line of it` to standard error, or its pid into the
 /// file `slow` and waits for `go`.
@@ -246,7 +239,7 @@ fn add(apps: &Path, row: &Row, is_broken: bool) {
     let files = files.iter().filter(|(_, content)| !content.is_empty());
     for (file, content) in files {
         let path = place.join(file);
-        crate::support::write_program(&path, content);
+        write_program(&path, content);
         own(&path);
     }
     own(&place.join("tmp"));

@@ -2,10 +2,7 @@
 //! result.
 
 use super::table::{Cell, Table};
-use crate::support::{is_root, process, until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::fs::chown;
+use crate::support::prelude::*;
 
 fn table() -> Table {
     Table::start_with("", "pm = \"static\"\nmax_children = 2\n", &[false])
@@ -68,7 +65,7 @@ fn deploy(cell: Cell<'_>, code: &str) {
         .display()
         .to_string();
     let (new, file) = (cell.root().join(".new"), cell.root().join(cell.row.file));
-    crate::support::write_program(&new, code.replace("PROGRAM", &program));
+    write_program(&new, code.replace("PROGRAM", &program));
     if is_root() {
         let (_, uid) = super::USERS[0];
         chown(&new, Some(uid), Some(uid)).expect("chown");

@@ -1,18 +1,15 @@
 //! What tenants choose (names, messages, what their programs write) on its way to root's terminal.
 
 use super::Sites;
-use crate::support::assert_contains;
-use crate::support::fcgi::Params;
+use crate::support::prelude::*;
 use forkyard_base::text::is_control;
-use std::path::Path;
 
 const ODD: &str = "\u{1b}[2J\u{202e}x\u{2028}\u{9b}2J\u{2066}";
 
 fn ask(sites: &Sites, root: &Path) -> String {
     let root = root.to_str().expect("UTF-8");
     let params = Params::get(&sites.daemon.dir, "x", "").with("FORKYARD_APP_ROOT", root);
-    let mut client = sites.daemon.client("sites");
-    client.request(&params, b"").expect("an answer").text()
+    sites.daemon.ask("sites", &params).text()
 }
 
 #[test]
@@ -45,7 +42,7 @@ fn what_a_tenant_chose_is_shown_and_not_obeyed() {
             assert_eq!(odd, None, "{arguments:?}: {text}");
         }
         if arguments.contains(&"--json") {
-            let _: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            let _: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         }
     }
     let known = sites.status()["book"]["applications"].to_string();

@@ -2,13 +2,7 @@
 
 use super::hands::as_user;
 use super::{Sites, USERS};
-use crate::skip::needs_root;
-use crate::support::fcgi::Params;
-use crate::support::{assert_lacks, is_root, process, until, wait_until};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SPY: &str = "#include <fcntl.h>\n#include <stdio.h>\n#include <unistd.h>\n\
     __attribute__((constructor)) static void look(void) {\n\
@@ -35,7 +29,7 @@ fn a_router_or_inspector_that_is_stopped_is_replaced() {
     assert_eq!(sites.body("/app/"), "app\n");
     for which in ["router", "inspector"] {
         let before = sites.companion(which);
-        process::signal(before, nix::sys::signal::Signal::SIGSTOP);
+        process::signal(before, Signal::SIGSTOP);
         sites.daemon.wait_for(&format!(
             "the {which} (pid {before}) was stopped by a signal and is replaced"
         ));
@@ -63,7 +57,7 @@ fn no_application_runs_as_the_user_of_the_router() {
         .expect("a user");
     let owned = |uid: u32| {
         for name in ["", "tmp", "run.cgi", "forkyard.toml"] {
-            std::os::unix::fs::chown(root.join(name), Some(uid), Some(uid)).expect("chown");
+            chown(root.join(name), Some(uid), Some(uid)).expect("chown");
         }
     };
     owned(uid);
@@ -216,7 +210,7 @@ fn an_interpreter_of_another_member_of_the_group_is_not_run() {
     let mark = sites.daemon.dir.join("mark");
     let interpreter = format!("#!/bin/sh\nid -u >{}\n", mark.display());
     let made = sites.daemon.dir.join("python");
-    crate::support::write_program(&made, &interpreter);
+    write_program(&made, &interpreter);
     fs::set_permissions(&sites.daemon.dir, fs::Permissions::from_mode(0o777)).expect("chmod");
     let (root, made) = (root.display(), made.display());
     as_user(

@@ -1,9 +1,7 @@
 //! The status of starting applications.
 
 use super::{Sites, get};
-use crate::support::{assert_contains, process, until};
-use serde_json::Value;
-use std::fs;
+use crate::support::prelude::*;
 
 const HELD: &str = "import os, time\nwhile not os.path.exists('go'):\n    time.sleep(0.01)\n\
                     def application(environ, start):\n    start('200 OK', [])\n    return [b'at last']\n";
@@ -90,12 +88,7 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
     assert_eq!(sites.get("/broken/").0, 503);
     let status = sites.status();
     let failed = status["errors"].as_array().expect("errors")[0].clone();
-    assert!(
-        failed["application"]
-            .as_str()
-            .is_some_and(|root| root.ends_with("/broken")),
-        "{failed}"
-    );
+    assert_ends(failed["application"].as_str().unwrap_or_default(), "/broken");
     assert!(failed["time"].as_u64() > Some(1_700_000_000), "{failed}");
     assert_eq!(start_of(&status, "broken"), None);
     for root in [held, program] {

@@ -1,11 +1,7 @@
 //! The status of each instance, its version included.
 
 use super::Sites;
-use crate::support::{process, wait_until};
-use nix::sys::signal::Signal;
-use serde_json::Value;
-use std::collections::BTreeSet;
-use std::fs;
+use crate::support::prelude::*;
 
 fn instances(sites: &Sites) -> Vec<Value> {
     let status = sites.status();

@@ -2,11 +2,7 @@
 
 use super::{Load, Sites, get};
 use crate::it::documents::blocks;
-use crate::support::{assert_contains, assert_lacks, process, until, wait_until};
-use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn documented(kind: &str, does: &str, instead: &str) -> String {
     let blocks = blocks::read(&blocks::root().join("docs/reference/application-pool.md"));
@@ -66,19 +62,16 @@ fn what_the_document_shows_is_done_and_its_header_is_not_seen() {
                 async def application(scope, receive, send):\n    assert scope['type'] == 'http'\n    \
                 await send({'type': 'http.response.start', 'status': 200, 'headers': [(b'Forkyard-Request-OOB-Work', b'true')]})\n    \
                 await send({'type': 'http.response.body', 'body': b'hello'})\n";
-    for (name, file, code) in [
+    let rows = [
         ("ruby", "config.ru", &ruby),
         ("passenger", "config.ru", &passenger),
         ("wsgi", "passenger_wsgi.py", &python),
         ("asgi", "asgi.py", &asgi.to_owned()),
-    ] {
+    ];
+    each(rows, |(name, file, code)| {
         let root = sites.add(name, 0, &[(file, code)]);
         let answer = whole(&sites, &format!("/{name}/"));
-        assert!(
-            answer.starts_with("HTTP/1.1 200 "),
-            "{answer}\n{}",
-            sites.daemon.log()
-        );
+        assert_starts(&answer, "HTTP/1.1 200 ");
         assert_contains(&answer, "hello");
         assert!(!answer.to_ascii_lowercase().contains("oob-work"), "{answer}");
         let worked = wait_for_lines(&root, 1);
@@ -86,7 +79,7 @@ fn what_the_document_shows_is_done_and_its_header_is_not_seen() {
         assert!(sites.instances().contains(&pid), "{pid} is no instance");
         assert!(sites.body(&format!("/{name}/")).contains("hello"));
         wait_for_lines(&root, 2);
-    }
+    });
     assert_lacks(&sites.daemon.log(), "failed");
     sites.end();
 }
@@ -194,11 +187,7 @@ fn the_next_router_hears_who_has_asked() {
     let second = sites.body("/app/");
     assert_ne!(second, first, "it has asked and has to wait");
     let router = sites.companion("router");
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(router as i32),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .expect("kill");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(router as i32), Signal::SIGKILL).expect("kill");
     wait_until("the next router", || sites.companion("router") != router);
     assert_eq!(sites.body("/app/"), second);
     fs::write(root.join("go"), "").expect("go");

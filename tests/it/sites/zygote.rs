@@ -1,11 +1,7 @@
 //! PHP applications of an application pool have workers of one zygote, as their owners.
 
 use super::{Sites, USERS};
-use crate::skip::needs_root;
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const SHOP: &str = "<?php
 switch ($_GET['what'] ?? '') {
@@ -94,11 +90,10 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
 
     let shop = sites.apps.join("shop");
     let (before, other) = (who(&sites, "shop").1, who(&sites, "blog").1);
-    fs::write(
+    write_file(
         shop.join("index.php"),
         SHOP.replace("getcwd()", "getcwd(), ' new'"),
-    )
-    .expect("write");
+    );
     let root = shop.display().to_string();
     let done = sites.forkyard(&["restart", &root, "--rolling", "--wait"]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
@@ -126,13 +121,12 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
 #[test]
 fn php_applications_have_preloaders_of_their_own_where_no_zygote_can_be_had() {
     skip_if!(needs_root());
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     let ini = dir.path().join("php.ini");
-    fs::write(
+    write_file(
         &ini,
         format!("opcache.preload = {}/preload.php\n", dir.path().display()),
-    )
-    .expect("php.ini");
+    );
     fs::write(dir.path().join("preload.php"), "<?php class Greeting {}").expect("script");
     let sites = start("max = 4", &format!("php_ini = \"{}\"\n", ini.display()));
     sites

@@ -1,13 +1,11 @@
 //! Applications start, and their properties are read.
 
 use super::{Kit, SHORT, UP, other_user};
-use crate::support::{assert_contains, assert_starts};
+use crate::support::prelude::*;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::handshake::properties::Address;
 use forkyard::spawn::journey::StepState;
 use forkyard::spawn::step::Step;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 #[test]
 fn a_generic_application_is_up_when_its_port_answers() {
@@ -27,7 +25,7 @@ fn a_generic_application_is_up_when_its_port_answers() {
     stream.read_to_string(&mut answer).expect("an answer");
     assert_starts(&answer, "HTTP/1.0 200");
     let pid = nix::unistd::Pid::from_raw(up.pid);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it lives");
+    nix::sys::signal::kill(pid, Signal::SIGTERM).expect("it lives");
 }
 
 #[test]
@@ -128,7 +126,7 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
     let mut kit = Kit::new();
     let sockets = kit.scratch.path().join("sockets");
     let good = sockets.join("good");
-    let script = |path: &std::path::Path, user: Option<u32>| {
+    let script = |path: &Path, user: Option<u32>| {
         let chown = user.map(|uid| format!("os.chown({path:?}, {uid}, -1)"));
         format!(
             "exec /usr/bin/python3 -c '\nimport socket, os, json, sys\ns = socket.socket(socket.AF_UNIX)\n\
@@ -171,12 +169,12 @@ fn a_hundred_spawns_are_under_way_at_once_and_one_that_hangs_delays_none() {
     let mut slow = quick.clone();
     slow.group = "slow".to_owned();
     slow.start_command = "sleep 1000".to_owned();
-    slow.start_timeout = std::time::Duration::from_secs(300);
+    slow.start_timeout = Duration::from_secs(300);
     kit.driver.spawn(slow);
     for number in 0..100 {
         let mut plan = quick.clone();
         plan.group = format!("app-{number}");
-        plan.start_timeout = std::time::Duration::from_secs(120);
+        plan.start_timeout = Duration::from_secs(120);
         kit.driver.spawn(plan);
     }
     assert_eq!(kit.driver.machine().under_way(), 101);

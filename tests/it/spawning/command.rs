@@ -1,7 +1,6 @@
 //! The command `forkyard spawn`.
 
-use crate::support::{assert_contains, assert_lacks, assert_starts};
-use std::process::{Command, Output};
+use crate::support::prelude::*;
 
 fn spawn(arguments: &[&str]) -> (tempfile::TempDir, Output) {
     let scratch = tempfile::tempdir().expect("a directory");
@@ -23,13 +22,13 @@ fn an_application_that_comes_up_is_shown_and_stopped() {
     assert!(output.status.success(), "{text}");
     assert_eq!(text.lines().count(), 2);
     for line in text.lines() {
-        let document: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let document: Value = serde_json::from_str(line).expect("JSON");
         assert_eq!(document["journey"]["type"], "SPAWN_DIRECTLY");
         assert_eq!(document["sockets"][0]["protocol"], "http");
         let pid = document["pid"].as_u64().expect("a pid");
-        assert!(!crate::support::process::runs(pid as u32));
+        assert!(!process::runs(pid as u32));
     }
-    let left = std::fs::read_dir(scratch.path()).expect("the directory");
+    let left = fs::read_dir(scratch.path()).expect("the directory");
     assert_eq!(left.count(), 0);
 }
 
@@ -45,7 +44,7 @@ fn a_failure_is_told_as_text_json_or_html() {
     let text = with("");
     assert_contains(&text, "How to solve it:");
     assert_contains(&text, "<i>oops</i>");
-    let document: serde_json::Value = serde_json::from_str(&with("--json")).expect("JSON");
+    let document: Value = serde_json::from_str(&with("--json")).expect("JSON");
     assert_eq!(document["error"]["category"], "INTERNAL_ERROR");
     let html = with("--html");
     assert_starts(&html, "<!DOCTYPE html>");
@@ -66,7 +65,7 @@ fn processes_that_go_to_the_background_are_ended() {
     for _ in 0..5 {
         let (scratch, output) = spawn(&["--native", "--json", "--start-command", &command]);
         assert_eq!(output.status.code(), Some(70));
-        let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let subprocess = &document["diagnostics"]["subprocess"];
         assert_eq!(subprocess["exit"], "exited with code 0");
         assert_eq!(subprocess["processes_left"], 0);
@@ -78,12 +77,12 @@ fn processes_that_go_to_the_background_are_ended() {
         let mark = scratch.path().to_string_lossy().into_owned();
         let left: Vec<u32> = super::all_processes()
             .filter(|pid| {
-                let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
                 String::from_utf8_lossy(&environment).contains(&mark)
             })
             .collect();
         assert!(left.is_empty(), "processes {left:?} are left");
-        let files = std::fs::read_dir(scratch.path()).expect("the directory");
+        let files = fs::read_dir(scratch.path()).expect("the directory");
         assert_eq!(files.count(), 0);
     }
 }

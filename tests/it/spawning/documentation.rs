@@ -1,10 +1,9 @@
 //! Runs the examples of docs/reference/spawning.md.
 
 use super::Kit;
+use crate::support::prelude::*;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::handshake::properties::Address;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 fn example(name: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/spawning.md");
@@ -19,19 +18,20 @@ fn example(name: &str) -> String {
 
 fn plan(kit: &Kit, interpreter: &str, name: &str) -> forkyard::spawn::plan::Plan {
     let mut plan = kit.native("");
-    std::fs::write(kit.root().join(name), example(name)).expect("a file");
+    fs::write(kit.root().join(name), example(name)).expect("a file");
     plan.start_command = format!("{interpreter} {name}");
     plan
 }
 
 #[test]
 fn each_example_comes_up_and_answers() {
-    for (interpreter, name) in [
+    let rows = [
         ("/bin/sh", "app.sh"),
         ("/usr/bin/python3", "app.py"),
         ("/usr/bin/ruby", "app.rb"),
         ("/usr/bin/node", "app.js"),
-    ] {
+    ];
+    each(rows, |(interpreter, name)| {
         let mut kit = Kit::new();
         let up = kit.up(plan(&kit, interpreter, name));
         let Address::Tcp(host, port) = &up.sockets[0].address else {
@@ -44,13 +44,11 @@ fn each_example_comes_up_and_answers() {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).expect("an answer");
         let answer = String::from_utf8_lossy(&answer);
-        assert!(
-            answer.starts_with("HTTP/1.") && answer.contains(" 200 OK\r\n"),
-            "{name}: {answer}"
-        );
+        assert_starts(&answer, "HTTP/1.");
+        assert_contains(&answer, " 200 OK\r\n");
         kit.stop();
         kit.assert_clean();
-    }
+    });
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Applications that do everything wrong.
 
 use super::{Kit, SHORT, UP};
-use crate::support::assert_contains;
+use crate::support::prelude::*;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::plan::Limit;
 use forkyard::spawn::step::Step;
-use std::net::TcpListener;
 
 const STEPS: [(&str, Step); 3] = [
     ("subprocess_app_load_or_exec", Step::SubprocessAppLoadOrExec),
@@ -126,7 +125,7 @@ fn it_writes_garbage_to_each_file() {
 #[test]
 fn it_plants_links_and_fifos() {
     let mut kit = Kit::new();
-    std::fs::write(kit.root().join("secret"), "hunter2").expect("a file");
+    fs::write(kit.root().join("secret"), "hunter2").expect("a file");
     let secret = kit.root().join("secret").display().to_string();
     let script = format!(
         "cd \"$FORKYARD_SPAWN_WORK_DIR/response\"\nln -s {secret} error/summary\nmkfifo error/problem_description.txt\n\
@@ -161,11 +160,7 @@ fn it_closes_what_it_was_given() {
     let script = UP.replace("printf 1 >", "exec <&- >&- 2>&-\nprintf 1 >");
     let script = script.replace("cat > /dev/null", "exec sleep 1000");
     let up = kit.up(kit.native(&script));
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(up.pid),
-        nix::sys::signal::Signal::SIGKILL,
-    )
-    .expect("it lives");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(up.pid), Signal::SIGKILL).expect("it lives");
 }
 
 #[test]
@@ -227,9 +222,9 @@ fn somebody_else_who_listens_on_its_port_is_not_taken_for_it() {
     let work = kit.scratch.path().join("work");
     let (tell, told) = std::sync::mpsc::channel::<()>();
     let thief = std::thread::spawn(move || {
-        let port = crate::support::until("the arguments", || {
-            let entry = std::fs::read_dir(&work).ok()?.find_map(Result::ok)?;
-            let text = std::fs::read_to_string(entry.path().join("args/expected_start_port")).ok()?;
+        let port = until("the arguments", || {
+            let entry = fs::read_dir(&work).ok()?.find_map(Result::ok)?;
+            let text = fs::read_to_string(entry.path().join("args/expected_start_port")).ok()?;
             text.parse::<u16>().ok()
         });
         let listener = TcpListener::bind(("127.0.0.1", port)).expect("the port");
@@ -249,32 +244,25 @@ fn somebody_else_who_listens_on_its_port_is_not_taken_for_it() {
             .windows(22)
             .any(|part| part == b"Address already in use")
     );
-    nix::sys::signal::kill(
-        nix::unistd::Pid::from_raw(up.pid),
-        nix::sys::signal::Signal::SIGTERM,
-    )
-    .expect("it lives");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(up.pid), Signal::SIGTERM).expect("it lives");
 }
 
 #[test]
 fn a_command_that_can_not_be_executed_is_explained() {
-    for (command, said) in [
+    let rows = [
         ("./missing", "there is no file"),
         ("no-such-program-anywhere", "in PATH"),
         ("./plain", "not executable"),
         ("./lost", "interpreter /nowhere/ruby"),
-    ] {
+    ];
+    each(rows, |(command, said)| {
         let mut kit = Kit::new();
-        std::fs::write(kit.root().join("plain"), "#!/bin/sh\n").expect("a file");
+        fs::write(kit.root().join("plain"), "#!/bin/sh\n").expect("a file");
         let lost = kit.root().join("lost");
-        crate::support::write_program(&lost, "#!/nowhere/ruby\n");
+        write_program(&lost, "#!/nowhere/ruby\n");
         let report = kit.failure(kit.generic(command));
-        assert!(
-            report.failure.summary.contains(said),
-            "{command}: {}",
-            report.failure.summary
-        );
+        assert_contains(&report.failure.summary, said);
         assert_eq!(report.failure.category, Category::OperatingSystem);
         assert_eq!(report.failure.step, Step::SubprocessAppLoadOrExec);
-    }
+    });
 }

@@ -6,6 +6,7 @@ mod documentation;
 mod faults;
 mod setupper;
 
+use crate::support::prelude::*;
 use forkyard::spawn::action::{SpawnOutcome, Up};
 use forkyard::spawn::driver::{self, Driver};
 use forkyard::spawn::effects::{self, Process};
@@ -13,12 +14,8 @@ use forkyard::spawn::event::Event;
 use forkyard::spawn::plan::{Account, Kind, Plan};
 use forkyard::spawn::report::Report;
 use std::cell::RefCell;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A shell script's ready message; the script then runs until its standard input closes.
 const UP: &str = r#"
@@ -69,13 +66,13 @@ impl Kit {
         fs::write(&path, script).expect("a script");
         let mut plan = Plan::new("app", self.root(), "/bin/sh ./app.sh", effects::own_account());
         (plan.kind, plan.app_type) = (Kind::Native, "sh".to_owned());
-        plan.start_timeout = crate::support::PATIENCE;
+        plan.start_timeout = PATIENCE;
         plan
     }
 
     fn generic(&self, command: &str) -> Plan {
         let mut plan = Plan::new("app", self.root(), command, effects::own_account());
-        plan.start_timeout = crate::support::PATIENCE;
+        plan.start_timeout = PATIENCE;
         plan
     }
 
@@ -116,7 +113,7 @@ impl Kit {
             let ended = forkyard::sys::socket::wait(
                 std::os::fd::AsFd::as_fd(&process.handle),
                 forkyard::sys::socket::Readiness::Readable,
-                crate::support::PATIENCE,
+                PATIENCE,
             );
             assert_eq!(ended, Ok(true), "process {} does not go", process.pid);
             let _ = forkyard::sys::pidfd::reap(std::os::fd::AsFd::as_fd(&process.handle));
@@ -160,7 +157,7 @@ fn all_processes() -> impl Iterator<Item = u32> {
 }
 
 fn other_user() -> Option<Account> {
-    crate::support::is_root().then(|| effects::account("www-data", None).expect("a user"))
+    is_root().then(|| effects::account("www-data", None).expect("a user"))
 }
 
 fn text(path: impl AsRef<Path>) -> String {

@@ -1,14 +1,11 @@
 //! The env setupper.
 
 use super::{Kit, UP, other_user, text};
-use crate::support::assert_contains;
+use crate::support::prelude::*;
 use forkyard::spawn::error::Category;
 use forkyard::spawn::journey::StepState;
 use forkyard::spawn::plan::Limit;
 use forkyard::spawn::step::Step;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 fn telling(kit: &Kit) -> String {
     let file = kit.root().join("told");
@@ -61,12 +58,7 @@ fn the_application_gets_its_directory_environment_limits_and_umask() {
     assert!(limits.contains("123") && limits.contains("456") && limits.contains("0027"));
     let variables = up.surroundings.envvars.as_deref().expect("a dump");
     assert!(variables.contains("COLOUR=green\\nblue"));
-    assert!(
-        up.surroundings
-            .user_info
-            .as_deref()
-            .is_some_and(|info| info.starts_with("uid="))
-    );
+    assert_starts(up.surroundings.user_info.as_deref().unwrap_or_default(), "uid=");
 }
 
 #[test]
@@ -82,11 +74,9 @@ fn the_user_is_changed() {
     let told = told(&kit);
     assert_contains(&told, "uid=33(www-data) gid=33(www-data) groups=33(www-data)");
     assert!(told.contains("\nUSER=www-data\n") && told.contains("\nHOME=/var/www\n"));
-    assert!(
-        up.surroundings
-            .user_info
-            .as_deref()
-            .is_some_and(|info| info.contains("www-data"))
+    assert_contains(
+        up.surroundings.user_info.as_deref().unwrap_or_default(),
+        "www-data",
     );
     let entry = fs::read_dir(kit.scratch.path().join("work"))
         .expect("it is kept")
@@ -109,7 +99,7 @@ fn the_user_is_changed() {
 
 #[test]
 fn a_user_without_an_entry_is_a_number() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let mut kit = Kit::new();
     let mut plan = kit.native(&telling(&kit));
     plan.account = forkyard::spawn::effects::account("4711", None).expect("a number");

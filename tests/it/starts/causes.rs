@@ -1,9 +1,7 @@
 //! The log and the report show the cause of a failed start once, and where an application hangs.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::{assert_contains, assert_lacks, until, wait_until};
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use crate::support::prelude::*;
 
 #[test]
 fn the_cause_is_told_once() {
@@ -64,16 +62,16 @@ fn where_an_import_hangs_is_shown() {
 
 #[test]
 fn a_closed_directory_on_the_way_to_an_interpreter_is_named() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     let broken = Broken::start("wsgi", "python", "", "", "interpreter = \"ROOT/python\"\n");
     let link = broken.root.path().join("python");
     fs::remove_file(&link).expect("remove");
-    std::os::unix::fs::symlink("python3", link).expect("symlink");
+    symlink("python3", link).expect("symlink");
     let other = broken.root.path().join("python3");
-    std::os::unix::fs::symlink(broken.root.path().join("closed/bin/python"), other).expect("symlink");
+    symlink(broken.root.path().join("closed/bin/python"), other).expect("symlink");
     let closed = broken.root.path().join("closed");
     fs::create_dir_all(closed.join("bin")).expect("mkdir");
-    std::os::unix::fs::symlink("/usr/bin/python3", closed.join("bin/python")).expect("symlink");
+    symlink("/usr/bin/python3", closed.join("bin/python")).expect("symlink");
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("chmod");
     let id = until("the refusal for that", || {
         let id = broken.refused();
@@ -94,7 +92,7 @@ fn a_closed_directory_on_the_way_to_an_interpreter_is_named() {
 
 #[test]
 fn the_port_that_a_program_listens_on_instead_is_named() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
+    let port = TcpListener::bind("127.0.0.1:0")
         .expect("bind")
         .local_addr()
         .expect("port")

@@ -1,12 +1,7 @@
 //! What clients see, through a real nginx, while an application can't be started.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::daemon::{directory, make_writable};
-use crate::support::fcgi::Params;
-use crate::support::nginx::{Nginx, curl};
-use crate::support::{assert_contains, assert_lacks, assert_starts, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::sync::atomic::{AtomicBool, Ordering};
+use crate::support::prelude::*;
 
 fn front(broken: &Broken) -> Nginx {
     let socket = broken.daemon.socket("www");
@@ -28,7 +23,7 @@ fn visitors_are_refused_at_once_and_see_nothing_but_the_id() {
     assert_lacks(&answer, "a_secret_module");
     let body = vec![b'x'; 300_000];
     let file = broken.root.path().join("body");
-    std::fs::write(&file, body).expect("write");
+    fs::write(&file, body).expect("write");
     let upload = format!("@{}", file.display());
     let answer = curl(&["-i", "--data-binary", &upload, &nginx.url("/form")]);
     assert_contains(&answer, " 503 Service Unavailable");
@@ -53,15 +48,11 @@ fn refusals_are_in_the_access_log() {
         .with("CONTENT_LENGTH", "3")
         .with("HTTP_HOST", "shop.example")
         .with("REMOTE_USER", "ann");
-    let answer = broken
-        .daemon
-        .client("www")
-        .request(&params, b"xyz")
-        .expect("an answer");
+    let answer = broken.daemon.put("www", &params, b"xyz");
     assert_contains(&answer.text(), " 503 ");
     let ping = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", "/ping");
     broken.daemon.ask("www", &ping);
-    let lines = || std::fs::read_to_string(&path).unwrap_or_default();
+    let lines = || fs::read_to_string(&path).unwrap_or_default();
     let written = until("two lines", || Some(lines()).filter(|it| it.lines().count() >= 2));
     let line = written.lines().nth(1).unwrap_or_else(|| panic!("{written:?}"));
     let words: Vec<&str> = line.split(' ').collect();
@@ -78,7 +69,7 @@ fn refusals_are_in_the_access_log() {
     assert!(words[10].parse::<u64>().is_ok_and(|micros| micros > 0), "{line}");
     assert_eq!(words[11], "-");
     assert_eq!(written.lines().count(), 2, "{written}");
-    std::fs::rename(&path, log.path().join("old.log")).expect("rename");
+    fs::rename(&path, log.path().join("old.log")).expect("rename");
     broken.daemon.signal(Signal::SIGUSR1);
     broken.daemon.wait_for("access log file re-opened");
     assert!(path.exists());
@@ -137,8 +128,7 @@ fn status_and_ping_are_answered_meanwhile() {
     broken.refused();
     let ask = |path: &str| {
         let params = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", path);
-        let mut client = broken.daemon.client("www");
-        client.request(&params, b"").expect("an answer").body()
+        broken.daemon.ask("www", &params).body()
     };
     assert_eq!(ask("/ping"), "pong");
     assert_contains(&ask("/status"), "pool:");
@@ -149,7 +139,7 @@ fn a_pool_that_is_to_have_workers_heals_without_a_request() {
     let settings = "pm = \"dynamic\"\nmax_children = 2\nmin_spare_servers = 1\nmax_spare_servers = 1\nstart_servers = 1\n";
     let broken = Broken::start("wsgi", "wsgi.py", WELL_WSGI, settings, "");
     broken.daemon.wait_for_workers("www", 1);
-    std::fs::write(broken.root.path().join("wsgi.py"), "import broken\n").expect("write");
+    fs::write(broken.root.path().join("wsgi.py"), "import broken\n").expect("write");
     for pid in broken
         .daemon
         .preloaders("www")
@@ -159,10 +149,10 @@ fn a_pool_that_is_to_have_workers_heals_without_a_request() {
         process::signal(pid, Signal::SIGKILL);
     }
     broken.daemon.wait_for("No module named 'broken'");
-    crate::support::until("a refusal", || {
+    until("a refusal", || {
         broken.ask().text().contains(" 503 ").then_some(())
     });
-    std::fs::write(broken.root.path().join("wsgi.py"), WELL_WSGI).expect("write");
+    fs::write(broken.root.path().join("wsgi.py"), WELL_WSGI).expect("write");
     broken.daemon.wait_for_workers("www", 1);
     assert_eq!(broken.ask().body(), "well");
     broken.is_clean();
@@ -172,10 +162,7 @@ fn a_pool_that_is_to_have_workers_heals_without_a_request() {
 fn the_operator_is_told_by_the_status() {
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", "", "");
     let id = broken.refused();
-    let show = || {
-        let output = broken.daemon.run(&["status"]);
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
+    let show = || text_of(&broken.daemon.run(&["status"]).stdout);
     let shown = show();
     let (_, line) = shown
         .split_once(&format!("last error {id}, "))

@@ -2,8 +2,7 @@
 
 use super::{Broken, WELL_RACK, WELL_WSGI, id_of};
 
-use crate::support::{pause, process, until, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 const LOAD: &str = "SUBPROCESS_APP_LOAD_OR_EXEC";
 
@@ -143,13 +142,12 @@ fn an_interpreter_that_is_missing() {
     assert_eq!(report["error"]["category"], "FILE_SYSTEM_ERROR", "{report:#}");
     let solution = report["error"]["solution_description"].to_string();
     assert!(solution.contains("interpreter = "), "{report:#}");
-    assert!(
-        report["diagnostics"]["subprocess"]["ulimits"]
-            .to_string()
-            .contains("Max open files")
+    assert_contains(
+        &report["diagnostics"]["subprocess"]["ulimits"].to_string(),
+        "Max open files",
     );
     fs::write(broken.root.path().join("app.py"), WELL_WSGI).expect("write");
-    std::os::unix::fs::symlink("/usr/bin/python3", &place).expect("symlink");
+    symlink("/usr/bin/python3", &place).expect("symlink");
     broken.heals("app.py", WELL_WSGI);
 }
 
@@ -196,17 +194,14 @@ fn a_rack_application_that_raises() {
 fn a_gem_that_is_missing() {
     let broken = Broken::start("rack", "config.ru", WELL_RACK, "", "");
     let gemfile = broken.root.path().join("Gemfile");
-    fs::write(
+    write_file(
         &gemfile,
         "source 'https://rubygems.org'\ngem 'nowhere-to-be-found'\n",
-    )
-    .expect("write");
+    );
     let id = broken.refused();
     let line = broken.daemon.wait_for("the preloader can't start");
-    assert!(
-        line.contains("nowhere-to-be-found") && line.contains(LOAD),
-        "{line}"
-    );
+    assert_contains(&line, "nowhere-to-be-found");
+    assert_contains(&line, LOAD);
     let report = broken.report(&id);
     let solution = report["error"]["solution_description"].to_string();
     assert!(solution.contains("bundle install"), "{report:#}");
@@ -243,7 +238,7 @@ fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
         String::from_utf8(output.stdout).expect("text")
     };
     let count = |pool: &str| -> Option<u64> {
-        let status: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
+        let status: Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
         let pools = status["pools"].as_array().expect("pools").clone();
         let pool = pools.into_iter().find(|it| it["name"] == pool)?;
         pool["failed_starts"].as_u64()

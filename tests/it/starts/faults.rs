@@ -2,8 +2,7 @@
 //! (`tests/it/spawning/faults.rs` has more.)
 
 use super::{Broken, descriptors};
-use crate::support::{process, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 pub(super) const WELL: &str = r#"
 import json, os, socket, sys, threading

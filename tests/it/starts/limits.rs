@@ -1,14 +1,12 @@
 //! The daemon's end and its renewal while something is being started.
 
 use super::{Broken, WELL_WSGI};
-use crate::support::{assert_lacks, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 const HANGS: &str = "import time\nwhile True: time.sleep(1)\n";
 
 fn starts(broken: &Broken) -> u32 {
-    let params = crate::support::fcgi::Params::get(&broken.daemon.dir, "x", "");
+    let params = Params::get(&broken.daemon.dir, "x", "");
     let _client = broken.daemon.send("www", &params);
     until("a preloader that loads", || {
         broken

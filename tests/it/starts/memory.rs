@@ -1,11 +1,7 @@
 //! The report names applications that the kernel kills for lack of memory.
 
 use super::{Broken, WELL_WSGI, id_of};
-use crate::support::daemon::{Daemon, directory, folder, make_writable, pool, with_control};
-use crate::support::process;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 const SOLUTION: &str = "Give the service or container more memory";
 const EATS: &str =
@@ -46,7 +42,7 @@ impl Group {
 
 fn number() -> u32 {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Drop for Group {
@@ -55,7 +51,7 @@ impl Drop for Group {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
             }
-            crate::support::pause();
+            pause();
         }
     }
 }
@@ -140,7 +136,7 @@ fn a_program_that_speaks_fastcgi() {
     let application = "runtime = \"fastcgi\"\nstart_command = \"python3 app.py\"";
     let broken = start(&group, application, &[("app.py", EATS)]);
     let id = broken.ask().error_id();
-    crate::support::until("the report", || {
+    until("the report", || {
         let output = super::error(&broken.daemon, &id);
         output.status.success().then_some(())
     });

@@ -12,12 +12,7 @@ mod programs;
 mod work_directories;
 mod workers;
 
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable, pool, with_control};
-use crate::support::fcgi::{Answer, Params};
-use crate::support::{assert_contains, assert_starts, place_library, process, until, wait_until};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 const WELL_WSGI: &str = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
 const WELL_RACK: &str = "run ->(env) { [200, {}, ['well']] }\n";
@@ -79,18 +74,16 @@ impl Broken {
 
     fn ask(&self) -> Answer {
         let params = Params::get(&self.daemon.dir, "x", "");
-        let mut client = self.daemon.client("www");
-        client.request(&params, b"").expect("an answer")
+        self.daemon.ask("www", &params)
     }
 
     fn refused(&self) -> String {
         id_of(&self.ask())
     }
 
-    fn report(&self, id: &str) -> serde_json::Value {
-        let output = error(&self.daemon, id);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {output:?}"))
+    fn report(&self, id: &str) -> Value {
+        let text = text_of(&error(&self.daemon, id).stdout);
+        parsed(&text)
     }
 
     fn heals(&self, file: &str, source: &str) {
@@ -131,11 +124,11 @@ impl Broken {
     }
 }
 
-fn error(daemon: &Daemon, id: &str) -> std::process::Output {
+fn error(daemon: &Daemon, id: &str) -> Output {
     forkyard_at(daemon, &["error", id, "--json"])
 }
 
-fn forkyard_at(daemon: &Daemon, arguments: &[&str]) -> std::process::Output {
+fn forkyard_at(daemon: &Daemon, arguments: &[&str]) -> Output {
     // By its socket: the configuration may be broken, too.
     Command::new(env!("CARGO_BIN_EXE_forkyard"))
         .args(arguments)

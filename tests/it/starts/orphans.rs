@@ -1,9 +1,7 @@
 //! A start that fails and leaves very many processes behind.
 
 use super::Broken;
-use crate::support::process;
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 const ORPHANS: usize = 600;
 const MOST_AT_ONCE: usize = 64;

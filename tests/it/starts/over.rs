@@ -1,18 +1,11 @@
 //! A repaired pool: the next try succeeds, and the status shows the error as past.
 
 use super::WELL_WSGI;
-use crate::support::daemon::{Daemon, application_in, directory, make_writable, pool, with_control};
-use crate::support::fcgi::Params;
-use crate::support::{assert_contains, place_library, wait_until};
-use std::fs;
-use std::process::Command;
+use crate::support::prelude::*;
 
-fn status(daemon: &Daemon) -> (serde_json::Value, String) {
-    let said = |arguments: &[&str]| {
-        let output = daemon.run(arguments);
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let value: serde_json::Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
+fn status(daemon: &Daemon) -> (Value, String) {
+    let said = |arguments: &[&str]| text_of(&daemon.run(arguments).stdout);
+    let value: Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
     (value["pools"][0]["last_error"].clone(), said(&["status", "www"]))
 }
 
@@ -53,7 +46,7 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
         let libraries = libraries.expect("python3.x").expect("an entry").path();
         fs::write(libraries.join("site-packages/only_there.py"), "").expect("write");
         if is_link {
-            std::os::unix::fs::symlink(&place, root.path().join(".venv")).expect("symlink");
+            symlink(&place, root.path().join(".venv")).expect("symlink");
         }
         wait_until("an answer", || ask().ends_with("well"));
         let (error, shown) = status(&daemon);

@@ -1,8 +1,7 @@
 //! Programs that come up and do not stay: a server that listens and then finds its database down.
 
 use super::{Broken, forkyard_at};
-use crate::support::{assert_success, until, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 
 const NODE: &str = "const fs = require('fs');\n\
     const server = require('http').createServer((request, response) => response.end('well'));\n\

@@ -1,12 +1,7 @@
 //! Work directories of a killed master, and the process that removes them.
 
 use super::{Broken, work_directories};
-use crate::support::daemon::{Daemon, application_in, directory, forkyard, make_writable, pool};
-use crate::support::{place_library, process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use crate::support::prelude::*;
 
 const FILLS: &str = "import os, time\nplace = os.environ['FORKYARD_SPAWN_WORK_DIR']\n\
                      for number in range(COUNT): open(f'{place}/{number}', 'w').close()\n\
@@ -22,7 +17,7 @@ fn bases(temporary: &Path) -> Vec<PathBuf> {
 }
 
 fn wait_until_full(broken: &Broken) -> PathBuf {
-    let params = crate::support::fcgi::Params::get(&broken.daemon.dir, "x", "");
+    let params = Params::get(&broken.daemon.dir, "x", "");
     let _client = broken.daemon.send("www", &params);
     until("a full work directory", || {
         let found = work_directories(&broken.temporary);
@@ -76,19 +71,18 @@ fn what_a_killed_master_has_left_is_removed_by_the_next() {
 
 #[test]
 fn root_s_daemons_have_their_work_directories_in_run() {
-    skip_if!(crate::skip::needs_root());
+    skip_if!(needs_root());
     place_library();
     let dir = directory();
     make_writable(dir.path());
     let application = application_in("wsgi", dir.path(), "");
-    fs::write(
+    write_file(
         dir.path().join("wsgi.py"),
         format!(
             "import os\nopen('where', 'w').write(os.environ['FORKYARD_SPAWN_WORK_DIR'])\n{}",
             FILLS.replace("COUNT", "1")
         ),
-    )
-    .expect("the application");
+    );
     let text = pool(
         dir.path(),
         "www",
@@ -101,7 +95,7 @@ fn root_s_daemons_have_their_work_directories_in_run() {
     let daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
     let mut client = daemon.client("www");
-    let params = crate::support::fcgi::Params::get(dir.path(), "x", "");
+    let params = Params::get(dir.path(), "x", "");
     client.send(&params, b"").expect("send");
     let place = until("a work directory", || {
         let place = PathBuf::from(fs::read_to_string(dir.path().join("where")).ok()?);

@@ -1,12 +1,7 @@
 //! php-fpm, forkyard and forkyard-fpm on one site, each with a unix socket and a TCP port.
 
-use crate::support::daemon::{Daemon, directory, make_writable};
-use crate::support::nginx::free_port;
-use crate::support::{PHP_VERSION, is_root, until};
-use std::fs;
-use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use crate::support::PHP_VERSION;
+use crate::support::prelude::*;
 
 pub(super) struct Backend {
     pub(super) socket: PathBuf,
@@ -29,7 +24,7 @@ struct Fpm {
 impl Drop for Fpm {
     fn drop(&mut self) {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
         let _ = self.child.wait();
     }
 }

@@ -1,13 +1,7 @@
 //! A web server for one test, with a temporary directory and free ports.
 
 use super::backends::Backends;
-use crate::support::daemon::{directory, make_writable};
-use crate::support::nginx::{Nginx, free_port};
-use crate::support::{is_root, process, wait_until};
-use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use crate::support::prelude::*;
 
 pub(super) struct Front {
     pub(super) ports: Vec<u16>,
@@ -172,13 +166,10 @@ impl Drop for Front {
         };
         let children = process::children(child.id());
         let pid = nix::unistd::Pid::from_raw(child.id() as i32);
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
         let _ = child.wait();
         for pid in children.into_iter().filter(|pid| process::runs(*pid)) {
-            let _ = nix::sys::signal::kill(
-                nix::unistd::Pid::from_raw(pid as i32),
-                nix::sys::signal::Signal::SIGKILL,
-            );
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), Signal::SIGKILL);
         }
         if std::thread::panicking() {
             eprintln!("--- the web server said:\n{}\n---", said(self.dir.path()));

@@ -2,12 +2,7 @@
 
 use super::extensions::lacks_extensions;
 use super::{FRESH, PHP, user};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, make_writable, pool};
-use crate::support::fcgi::{Client, Params};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use crate::support::prelude::*;
 
 struct Row {
     name: &'static str,
@@ -214,20 +209,18 @@ fn start(preloader: &str) -> Daemon {
             let own = dir.join(row.name);
             fs::create_dir(&own).expect("directory");
             fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("chmod");
-            fs::write(
+            write_file(
                 own.join(format!("{}.php", row.name)),
                 format!("<?php {}", row.code),
-            )
-            .expect("script");
-            fs::write(
+            );
+            write_file(
                 own.join(".user.ini"),
                 if row.name == "user_ini" {
                     "memory_limit = 99M\n"
                 } else {
                     ""
                 },
-            )
-            .expect(".user.ini");
+            );
             fs::write(own.join("before.inc"), "before ").expect("a file");
             let secrets = own.join("secrets");
             fs::write(&secrets, "SECRET=hidden\n").expect("secrets");
@@ -249,10 +242,10 @@ fn start(preloader: &str) -> Daemon {
         });
         pools.collect::<String>()
     };
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     fs::write(dir.path().join("forkyard.toml"), configure(dir.path())).expect("configuration");
     make_writable(dir.path());
-    let mut command = crate::support::daemon::forkyard(&["run"], dir.path());
+    let mut command = forkyard(&["run"], dir.path());
     command.env("OF_THE_MASTER", "passed-on");
     let mut daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
@@ -295,8 +288,6 @@ fn every_setting_of_a_pool_has_the_same_effect_with_an_own_preloader_and_with_a_
         zygote
             .log()
             .lines()
-            .all(|line| !line.contains("can't be started once")),
-        "{}",
-        zygote.log()
+            .all(|line| !line.contains("can't be started once"))
     );
 }

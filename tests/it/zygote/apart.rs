@@ -1,14 +1,9 @@
 //! Workers of one zygote and of different users: nothing of the one is within reach of the other.
 
 use super::{STATIC, member, only_zygote, pid, shared_memory, start, user};
-use crate::skip::needs_root;
-use crate::support::daemon::Daemon;
-use crate::support::{process, wait_until};
-use std::fs;
+use crate::support::prelude::*;
 use std::fs::File;
-use std::io::BufRead;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 
 const JIT: &str = ", opcache.jit_buffer_size = \"16M\", opcache.jit = \"tracing\"";
 
@@ -23,7 +18,7 @@ fn what_a_worker_shares_and_may_write_to_is_of_its_own_pool() {
     let of = |pool: &str| daemon.wait_for_workers(pool, 2).into_iter().map(shared_memory);
     let inodes = |pool: &str| {
         let all = of(pool).flatten().map(|(inode, _)| inode);
-        all.collect::<std::collections::BTreeSet<String>>()
+        all.collect::<BTreeSet<String>>()
     };
     let (a, b) = (inodes("a"), inodes("b"));
     assert!(a.len() >= 2, "scoreboard and PHP's memory: {a:?}");
@@ -96,8 +91,8 @@ fn opcaches_lock_is_a_pools_own() {
     let mut holder = Command::new("/usr/bin/python3")
         .args(["-c", HOLD])
         .args(&locks)
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .expect("python3");
     let mut line = String::new();
@@ -154,7 +149,7 @@ fn what_is_a_pools_secret_is_in_no_other_workers_memory_nor_in_the_zygotes() {
     });
     let (a, b) = (daemon.wait_for_workers("a", 2), daemon.wait_for_workers("b", 2));
     let zygote = only_zygote(&daemon);
-    for kind in ["env", "ini"] {
+    each(["env", "ini"], |kind| {
         let [of_a, of_b] = ["a", "b"].map(|name| format!("{}-{kind}", marker(name)));
         assert!(has(a[0], of_a.as_bytes()), "it is found where it is");
         for worker in &b {
@@ -163,11 +158,8 @@ fn what_is_a_pools_secret_is_in_no_other_workers_memory_nor_in_the_zygotes() {
         for worker in &a {
             assert!(!has(*worker, of_b.as_bytes()), "{kind}");
         }
-        assert!(
-            !has(zygote, of_a.as_bytes()) && !has(zygote, of_b.as_bytes()),
-            "{kind}"
-        );
-    }
+        assert!(!has(zygote, of_a.as_bytes()) && !has(zygote, of_b.as_bytes()));
+    });
 }
 
 const SPY: &str = r#"<?php

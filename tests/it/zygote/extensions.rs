@@ -2,13 +2,7 @@
 
 use super::{ONDEMAND, PHP, STATIC, member, only_zygote, shared_memory};
 use crate::skip::skip_unless;
-use crate::support::daemon::Daemon;
-use crate::support::{process, wait_until};
-use nix::sys::signal::Signal;
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 const POOLS: [&str; 3] = ["a", "b", "c"];
 const CODE: &str = "<?php
@@ -46,7 +40,7 @@ fn php_ini(dir: &Path) -> PathBuf {
     path
 }
 
-fn ask(daemon: &Daemon, pool: &str, query: &str) -> serde_json::Value {
+fn ask(daemon: &Daemon, pool: &str, query: &str) -> Value {
     let answer = daemon.get(pool, &format!("code.php{query}"));
     let said = serde_json::from_str(&answer.body());
     said.unwrap_or_else(|_| panic!("{} {}", answer.text(), String::from_utf8_lossy(&answer.stderr)))
@@ -66,7 +60,7 @@ fn apart(settings: &str, mode: &str) -> Daemon {
         ask(&daemon, name, &format!("?put=of-{name}"));
     }
     let expected = |name: &str| match name {
-        "c" => serde_json::Value::from(false),
+        "c" => Value::from(false),
         name => format!("of-{name}").into(),
     };
     for round in 0..3 {

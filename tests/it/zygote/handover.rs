@@ -2,15 +2,9 @@
 
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, two, user};
 use crate::it::upgrade::{install, program};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, make_writable};
-use crate::support::fcgi::{Client, Params};
-use crate::support::{StopAtEnd, process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::support::StopAtEnd;
+use crate::support::prelude::*;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -195,7 +189,7 @@ fn three_hundred_users_have_three_hundred_opcaches_of_one_zygote() {
             let application = format!(
                 "runtime = \"php\"\nversion = \"{PHP}\"\npreloader = \"zygote\"\nphp_admin_value = {{ {FRESH} }}\n"
             );
-            crate::support::daemon::pool(dir, &name(number), &settings, &application)
+            pool(dir, &name(number), &settings, &application)
         });
         pools.collect()
     });
@@ -207,7 +201,7 @@ fn three_hundred_users_have_three_hundred_opcaches_of_one_zygote() {
         echo posix_getuid(), ' ', posix_getgid(), ' ', json_encode(posix_getgroups()), ' ', getenv('NUMBER'), ' ',
             implode(',', array_unique($inodes)), ' ', count(opcache_get_status()['scripts']), ' ', getmypid();",
     );
-    let mut inodes = std::collections::BTreeSet::new();
+    let mut inodes = BTreeSet::new();
     let mut pids = Vec::new();
     for number in 0..COUNT {
         let said = daemon.get(&name(number), "who.php").body();

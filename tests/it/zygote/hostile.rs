@@ -1,10 +1,8 @@
 //! A pool's user calls any function of the C library, and still can't reach other pools.
 
 use super::{STATIC, member, only_zygote, pid, shared_memory, user};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::{process, until, wait_until};
-use std::fs::{self, File};
+use crate::support::prelude::*;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// Can call the C library, and has executable memory for machine code.
@@ -47,8 +45,8 @@ fn no_call_gets_at_a_process_of_another_pool_or_the_zygote() {
     pids.extend([daemon.pid(), only_zygote(&daemon)]);
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     let query = format!("attack.php?pids={}&other={}", pids.join(","), user("b"));
-    let said: serde_json::Value = told(&daemon, "a", &query);
-    assert_eq!(said["got"], serde_json::json!([]));
+    let said: Value = told(&daemon, "a", &query);
+    assert_eq!(said["got"], json!([]));
     let control: Vec<&str> = said["control"]
         .as_array()
         .map(|all| all.iter().filter_map(|it| it.as_str()).collect())
@@ -103,7 +101,7 @@ fn what_is_written_to_shared_memory_and_to_machine_code_is_seen_in_that_pool_alo
             assert!(!has_at(other, address, "written-by-a"), "{other}");
         }
         let before = daemon.wait_for_workers("b", 2);
-        process::signal(before[0], nix::sys::signal::Signal::SIGKILL);
+        process::signal(before[0], Signal::SIGKILL);
         let later = until("another worker", || {
             let now = daemon.workers("b");
             let mut new = now.into_iter().filter(|pid| !before.contains(pid));
@@ -120,7 +118,7 @@ fn a_worker_that_holds_opcaches_lock_and_is_killed_holds_nobody_up() {
     let daemon = start();
     let held = daemon.dir.join("held");
     let mut client = daemon.client("a");
-    let params = crate::support::fcgi::Params::get(&daemon.dir, "lock.php", "");
+    let params = Params::get(&daemon.dir, "lock.php", "");
     client.send(&params, b"").expect("send");
     let holder: u32 = until("the lock", || fs::read_to_string(&held).ok()?.parse().ok());
     let compiled = |pool: &str, name: &str| {
@@ -132,7 +130,7 @@ fn a_worker_that_holds_opcaches_lock_and_is_killed_holds_nobody_up() {
         daemon.get(pool, name).body()
     };
     assert_eq!(compiled("b", "of_b.php"), "cached");
-    process::signal(holder, nix::sys::signal::Signal::SIGKILL);
+    process::signal(holder, Signal::SIGKILL);
     wait_until("its end", || !process::runs(holder));
     assert_eq!(compiled("a", "of_a.php"), "cached");
 }
@@ -181,13 +179,9 @@ fn workers_of_two_pools_have_no_open_file_in_common_and_none_with_the_zygote() {
         wait_until("the zygote to let go of what it passed on", || {
             common_files(*worker, zygote).is_empty()
         });
-        for name in ["forkyard settings", "ZendSem", "opcache_lock"] {
-            assert_eq!(
-                super::apart::descriptors(*worker, name),
-                Vec::<String>::new(),
-                "{name}"
-            );
-        }
+        each(["forkyard settings", "ZendSem", "opcache_lock"], |name| {
+            assert_eq!(super::apart::descriptors(*worker, name), Vec::<String>::new());
+        });
     }
     let inodes = |pid: u32| shared_memory(pid).into_iter().map(|(inode, _)| inode);
     let of_zygote: Vec<String> = inodes(zygote).collect();
@@ -243,15 +237,15 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
     assert!(bombs.len() > 10, "{bombs:?}");
     for _ in 0..2 {
         let worker = pid(&daemon, "b");
-        process::signal(worker, nix::sys::signal::Signal::SIGKILL);
+        process::signal(worker, Signal::SIGKILL);
         wait_until("its end", || !process::runs(worker));
     }
     let before = daemon.workers("a");
     for worker in &before {
-        process::signal(*worker, nix::sys::signal::Signal::SIGKILL);
+        process::signal(*worker, Signal::SIGKILL);
     }
     for bomb in &bombs {
-        process::signal(*bomb, nix::sys::signal::Signal::SIGKILL);
+        process::signal(*bomb, Signal::SIGKILL);
     }
     wait_until("other workers", || {
         let now = daemon.workers("a");
@@ -303,11 +297,11 @@ fn copies_of_one_process_draw_different_random_numbers() {
         "<?php echo json_encode([mt_rand(), rand(), lcg_value(), bin2hex(random_bytes(8)), uniqid('', true), array_rand(range(0, 99999)),
             bin2hex(openssl_random_pseudo_bytes(8)), session_create_id()]);",
     );
-    let mut seen: Vec<Vec<serde_json::Value>> = Vec::new();
+    let mut seen: Vec<Vec<Value>> = Vec::new();
     for name in ["a", "b"].repeat(3) {
         seen.push(told(&daemon, name, "random.php"));
         let worker = pid(&daemon, name);
-        process::signal(worker, nix::sys::signal::Signal::SIGKILL);
+        process::signal(worker, Signal::SIGKILL);
         wait_until("its end", || !daemon.workers(name).contains(&worker));
     }
     for kind in 0..seen[0].len() {
@@ -322,14 +316,12 @@ fn copies_of_one_process_draw_different_random_numbers() {
 #[test]
 fn the_user_of_zygotes_is_no_pools() {
     skip_if!(needs_root());
-    let dir = crate::support::daemon::directory();
+    let dir = directory();
     let text = member(dir.path(), "a", STATIC, "", "").replace(&user("a").to_string(), "65533");
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let output = crate::support::daemon::forkyard(&["run"], dir.path()).output();
+    let output = forkyard(&["run"], dir.path()).output();
     let said = String::from_utf8_lossy(&output.expect("forkyard").stderr).into_owned();
     let problem = "PHP is started for pools of all users as that one; choose another";
-    assert!(
-        said.contains("[pool a] user: setuid 65533: ") && said.contains(problem),
-        "{said}"
-    );
+    assert_contains(&said, "[pool a] user: setuid 65533: ");
+    assert_contains(&said, problem);
 }

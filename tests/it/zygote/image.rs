@@ -2,12 +2,7 @@
 
 use super::unfit::extension;
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, start};
-use crate::support::daemon::{Daemon, directory, pool};
-use crate::support::{process, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn maps(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps")

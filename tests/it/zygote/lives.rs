@@ -1,10 +1,7 @@
 //! Zygotes and masters end, and reloads come.
 
 use super::{ONDEMAND, STATIC, member, only_zygote, pid, start, two};
-use crate::support::daemon::{Daemon, directory, forkyard};
-use crate::support::{process, until, wait_until};
-use nix::sys::signal::Signal;
-use std::fs;
+use crate::support::prelude::*;
 
 #[test]
 fn a_zygote_can_be_killed_and_its_workers_go_on() {

@@ -12,11 +12,7 @@ mod settings;
 mod unfit;
 mod usual;
 
-use crate::support::daemon::{Daemon, pool};
-use crate::support::{assert_contains, is_root, process, until, wait_until};
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
+use crate::support::prelude::*;
 
 const PHP: &str = env!("FORKYARD_PHP");
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";

@@ -1,21 +1,17 @@
 //! OPcache restarts, when full or by request, and late changes: each stays in its own pool.
 
 use super::{STATIC, member, only_zygote, user};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, make_writable};
-use crate::support::fcgi::Params;
-use crate::support::{process, until, wait_until};
-use std::fs;
-use std::time::{Duration, SystemTime};
+use crate::support::prelude::*;
+use std::time::SystemTime;
 
 const STATUS: &str = "<?php $all = opcache_get_status(); $now = $all['opcache_statistics']; $memory = $all['memory_usage'];
     echo json_encode(['oom' => $now['oom_restarts'], 'manual' => $now['manual_restarts'], 'pending' => $all['restart_pending'],
         'sound' => $memory['used_memory'] > 0 && $memory['used_memory'] < 64 << 20 && $now['blacklist_misses'] == 0,
         'code' => isset($all['scripts'][__DIR__ . '/code.php'])]);";
 
-fn status(daemon: &Daemon, pool: &str) -> serde_json::Value {
+fn status(daemon: &Daemon, pool: &str) -> Value {
     let said = daemon.get(pool, "status.php").body();
-    let status: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    let status: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
     assert_eq!(status["sound"], true, "{said}");
     status
 }
@@ -48,11 +44,10 @@ fn memory_that_is_full_of_what_is_outdated_is_emptied_in_its_pool_alone() {
         let entries: String = (0..4000)
             .map(|n| format!("'k{version}-{n}' => [{n}, 'v{version}-{n}'],\n"))
             .collect();
-        fs::write(
+        write_file(
             &path,
             format!("<?php $all = [{entries}]; echo count($all), ' of {version}';"),
-        )
-        .expect("write");
+        );
         let file = fs::File::options().append(true).open(&path).expect("the script");
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + version);
         file.set_modified(time).expect("utimes");
@@ -122,7 +117,7 @@ fn resets_under_load_change_no_answer() {
                     } else {
                         "code.php"
                     };
-                    let mut client = crate::support::fcgi::Client::connect(&socket).expect("connect");
+                    let mut client = Client::connect(&socket).expect("connect");
                     let answer = client
                         .request(&Params::get(&dir, script, ""), b"")
                         .expect("answer");
@@ -159,7 +154,7 @@ fn scripts_in_root_directories_are_cached_with_validate_root() {
     for name in ["a", "b"] {
         daemon.wait_for_workers(name, 2);
         let ask = || {
-            let params = Params::get(std::path::Path::new(""), "in.php", "");
+            let params = Params::get(Path::new(""), "in.php", "");
             daemon.ask(name, &params).body()
         };
         ask();

@@ -1,11 +1,7 @@
 //! Settings that differ between the pools of one zygote.
 
 use super::{FRESH, ONDEMAND, STATIC, member, only_zygote, start, user};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory};
-use crate::support::{process, until, wait_until};
-use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use crate::support::prelude::*;
 
 #[test]
 fn settings_environment_and_directory_are_a_pools_own() {
@@ -75,11 +71,10 @@ fn limits_priority_groups_and_root_directory_are_applied() {
     skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         fs::create_dir(dir.join("root")).expect("directory");
-        fs::write(
+        write_file(
             dir.join("root/in.php"),
             "<?php echo getcwd(), ' ', __FILE__, ' ', count(scandir('/'));",
-        )
-        .expect("script");
+        );
         let chroot = format!("{STATIC}chroot = \"{}/root\"\n", dir.display());
         let limits = format!(
             "{STATIC}rlimit_files = 77\nrlimit_core = 0\nprocess.priority = -3\nno_new_privs = true\n\
@@ -92,12 +87,8 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         let root = fs::read_link(format!("/proc/{a}/root")).expect("a root");
         root == daemon.dir.join("root")
     });
-    let mut client = daemon.client("a");
-    let params = crate::support::fcgi::Params::get(std::path::Path::new(""), "in.php", "");
-    assert_eq!(
-        client.request(&params, b"").expect("answer").body(),
-        "/ /in.php 3"
-    );
+    let params = Params::get(Path::new(""), "in.php", "");
+    assert_eq!(daemon.ask("a", &params).body(), "/ /in.php 3");
     let b = daemon.wait_for_workers("b", 2)[0];
     wait_until("a filter of system calls", || {
         let mode = process::status_line(b, "Seccomp");
@@ -142,7 +133,7 @@ fn a_crash_is_its_pools_own_and_its_memory_stays_sound() {
     for _ in 0..3 {
         assert_eq!(daemon.get("a", "code.php").body(), "code");
         let worker = daemon.wait_for_workers("a", 2)[0];
-        process::signal(worker, nix::sys::signal::Signal::SIGSEGV);
+        process::signal(worker, Signal::SIGSEGV);
         wait_until("another worker", || {
             let now = daemon.workers("a");
             now.len() == 2 && !now.contains(&worker)
@@ -171,7 +162,7 @@ fn an_own_preloader_beside_it_is_none_of_its_business() {
 fn a_file_cache_is_its_users_own_and_outlives_the_zygote() {
     skip_if!(needs_root());
     use std::os::unix::fs::chown;
-    let cache = crate::support::daemon::directory();
+    let cache = directory();
     let own = cache.path().join("a");
     fs::create_dir(&own).expect("directory");
     fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).expect("chmod");
@@ -191,7 +182,7 @@ fn a_file_cache_is_its_users_own_and_outlives_the_zygote() {
     let file = format!("{}{}.bin", system.path().display(), script.display());
     let about = fs::metadata(&file).expect("the compiled script");
     assert_eq!(about.uid(), user("a"));
-    process::signal(only_zygote(&daemon), nix::sys::signal::Signal::SIGKILL);
+    process::signal(only_zygote(&daemon), Signal::SIGKILL);
     wait_until("the workers to leave", || daemon.workers("a").is_empty());
     daemon.write(
         "hit.php",
@@ -235,7 +226,7 @@ fn compiled_scripts_are_kept_for_each_user_in_a_directory_that_no_other_can_ente
     // pools continue.
     let of_a = parent.join(user("a").to_string());
     fs::set_permissions(&of_a, fs::Permissions::from_mode(0o770)).expect("chmod");
-    daemon.signal(nix::sys::signal::Signal::SIGUSR2);
+    daemon.signal(Signal::SIGUSR2);
     daemon.wait_for(&format!(
         "[pool a] application.opcache_cache: open {}: Operation not permitted",
         of_a.display()

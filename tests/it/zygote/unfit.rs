@@ -1,12 +1,7 @@
 //! Settings that rule out a shared start of PHP: pools fall back to their own preloaders, and the log gives the reason.
 
 use super::{PHP, STATIC, member, user};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, with_control};
-use crate::support::{assert_contains, assert_lacks, wait_until};
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use crate::support::prelude::*;
 
 pub(super) fn extension(dir: &Path, leaves: &str) -> PathBuf {
     let includes = Command::new(format!("php-config{PHP}"))
@@ -42,15 +37,10 @@ fn falls_back(values: &str, application: &str, why: &str) -> Daemon {
         "<?php echo posix_getuid(), function_exists('told') ? told() : '';",
     );
     daemon.wait_for(&format!("PHP can't be started once for all pools: {why}"));
-    for name in ["a", "b"] {
-        assert!(
-            daemon
-                .get(name, "user.php")
-                .body()
-                .starts_with(&user(name).to_string())
-        );
+    each(["a", "b"], |name| {
+        assert_starts(&daemon.get(name, "user.php").body(), &user(name).to_string());
         wait_until("its own preloader", || daemon.preloaders(name).len() == 1);
-    }
+    });
     wait_until("the zygote to end", || daemon.preloaders("zygote").is_empty());
     daemon
 }
@@ -117,7 +107,7 @@ fn a_php_ini_that_only_the_pools_user_may_read_is_read_by_it_and_the_next_reload
     let ini = dir.path().join("php.ini");
     fs::write(&ini, "memory_limit = 201M\n").expect("php.ini");
     fs::set_permissions(&ini, std::os::unix::fs::PermissionsExt::from_mode(0o640)).expect("chmod");
-    std::os::unix::fs::chown(&ini, Some(user("a")), Some(user("b"))).expect("chown");
+    chown(&ini, Some(user("a")), Some(user("b"))).expect("chown");
     let own = format!("php_ini = \"{}\"\n", ini.display());
     let why = format!("read {}: Permission denied", ini.display());
     let daemon = falls_back("", &own, &why);
@@ -158,14 +148,12 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
     assert_contains(&of_a, &format!(", 2 workers, zygote {zygote}\n"));
     let of_b = status(&["b"]);
     let reason = "    has its own preloader and no zygote: php.ini has opcache.preload\n";
-    assert!(
-        of_b.contains(", 2 workers, preloader ") && of_b.contains(reason),
-        "{of_b}"
-    );
+    assert_contains(&of_b, ", 2 workers, preloader ");
+    assert_contains(&of_b, reason);
     let of_c = status(&["c"]);
     assert_contains(&of_c, ", 2 workers, preloader ");
     assert_lacks(&of_c, "zygote");
-    let all: serde_json::Value = serde_json::from_str(&status(&["--json"])).expect("JSON");
+    let all: Value = serde_json::from_str(&status(&["--json"])).expect("JSON");
     let kinds = all["pools"].as_array().expect("pools").iter().map(|pool| {
         let generation = &pool["generations"][0];
         (generation["preloading"].as_str(), generation["unfit"].as_str())

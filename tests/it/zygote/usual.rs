@@ -1,13 +1,7 @@
 //! Which kind of preloader each kind of pool has.
 
 use super::{FIRST_USER, PHP};
-use crate::skip::needs_root;
-use crate::support::daemon::{Daemon, directory, forkyard, pool, with_control};
-use crate::support::{assert_contains, is_root, process, wait_until};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
+use crate::support::prelude::*;
 
 fn plain(dir: &Path, name: &str, user: u32, settings: &str, application: &str) -> String {
     let user = match is_root() {
@@ -64,7 +58,7 @@ fn all_kinds(dir: &Path, with_user: bool) -> (String, Vec<String>) {
 
 fn kinds(daemon: &Daemon) -> Vec<(String, Option<String>, Option<String>)> {
     let status = daemon.status(&[]);
-    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    let text = |value: &Value| value.as_str().map(str::to_owned);
     let pools = status["pools"].as_array().expect("pools").iter();
     let mut kinds: Vec<_> = pools
         .map(|pool| {
@@ -159,11 +153,10 @@ fn root_in_a_container_has_a_zygote_too_whose_workers_enter_their_users_director
     for (user, name) in (0..).zip(["a", "b"]) {
         let home = dir.path().join(name);
         fs::create_dir(&home).expect("directory");
-        fs::write(
+        write_file(
             home.join("code.php"),
             "<?php echo getcwd(), ' ', posix_geteuid();",
-        )
-        .expect("script");
+        );
         let uid = FIRST_USER + user;
         chown(&home, Some(uid), Some(uid)).expect("chown");
         fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).expect("chmod");
@@ -197,8 +190,7 @@ fn shared_preloaders_are_refused_with_what_to_write_now() {
     );
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let checked = forkyard(&["check"], dir.path()).output().expect("forkyard");
-    let said =
-        String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
+    let said = text_of(&checked.stdout) + &String::from_utf8_lossy(&checked.stderr);
     assert!(!checked.status.success());
     assert_contains(
         &said,

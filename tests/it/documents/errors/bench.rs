@@ -1,11 +1,7 @@
 //! A daemon and an nginx that faults are made with.
 
 use super::super::forkyard as command;
-use crate::support::daemon::{Daemon, directory, forkyard, php_pool};
-use crate::support::nginx::{Nginx, curl};
-use std::fs;
-use std::path::PathBuf;
-use std::process::Output;
+use crate::support::prelude::*;
 
 pub(super) const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
@@ -21,7 +17,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-fn site(dir: &std::path::Path, lines: &str) -> Nginx {
+fn site(dir: &Path, lines: &str) -> Nginx {
     let dir = dir.display();
     let root = if lines.contains("root ") {
         String::new()

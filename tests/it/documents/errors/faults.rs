@@ -2,14 +2,7 @@
 
 use super::Page;
 use super::bench::{Bench, NAMED, STATIC};
-use crate::skip::needs_root;
-use crate::support::daemon::{application_in, pool};
-use crate::support::place_library;
-use nix::sys::signal::Signal;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
+use crate::support::prelude::*;
 
 const NO_FILE: &str = "(2: No such file or directory) while connecting to upstream";
 const NO_PERMISSION: &str = "(13: Permission denied) while connecting to upstream";
@@ -61,7 +54,7 @@ fn connections(page: &mut Page) {
     page.drive((NO_FILE, &causes), &mut bench, index, (cure, "/index.php"));
 
     let socket = bench.dir.join("www.sock");
-    std::os::unix::fs::chown(&socket, Some(0), Some(0)).expect("chown");
+    chown(&socket, Some(0), Some(0)).expect("chown");
     set_mode(&socket, 0o600);
     let cure = |bench: &mut Bench| drop(bench.run(&reload));
     let causes = ["no user except root can connect"];
