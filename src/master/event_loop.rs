@@ -190,10 +190,7 @@ impl Master {
                 self.executor.perform(action);
             }
         }
-        self.executor.finish_reload();
-        self.executor.start_zygotes();
-        self.executor.end_unused_zygotes();
-        self.executor.rest_generations();
+        self.executor.end_turn();
     }
 }
 

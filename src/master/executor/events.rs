@@ -1,10 +1,11 @@
 //! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
 
-use super::app_log::{outlet_of_preloader, whose};
+use super::context::Context;
 use super::deaths::request_and_script;
+use super::effect::Effect;
 use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
-use super::{Executor, GenerationId, PoolId, Pools, Preloaders, Processes, Services, WorkerId};
+use super::{Executor, GenerationId, PoolId, Pools, Processes, Services, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
 use crate::master::pool_restart::RestartRequest;
@@ -28,7 +29,7 @@ impl Executor {
                 self.context.pools.work_waits(&mut self.context.services, pool);
                 false
             }
-            Source::ChildAccept(generation) => self.accept_notify(generation),
+            Source::ChildAccept(generation) => self.context.accept_notify(generation),
             Source::Messages(generation) => self
                 .context
                 .pools
@@ -39,9 +40,9 @@ impl Executor {
                     .pools
                     .read_output(&mut self.context.services, worker, index)
             }
-            Source::Preloader(pid) => self.hear_preloader(pid),
+            Source::Preloader(pid) => self.preloaders.hear(&mut self.context, pid),
             Source::Second(generation) => {
-                self.hear_next_mold(generation);
+                self.preloaders.hear_next_mold(&mut self.context, generation);
                 false
             }
             // The loop handles it.
@@ -51,29 +52,33 @@ impl Executor {
             Source::HelperMessages(id) => self.read_helper_messages(id),
             Source::Jobs => self.hear_jobs(),
             Source::Spawner(token) => {
-                self.on_spawner_ready(token);
+                // The channels of starting preloaders first.
+                self.preloaders.hear_starting(&mut self.context);
+                self.settle();
+                self.context.spawner.ready(token);
                 false
             }
             Source::PreloaderOutput(pid) => {
                 self.preloaders
-                    .read_preloader_output(&mut self.context.services, &self.context.pools, pid)
+                    .read_output(&mut self.context.services, &self.context.pools, pid)
             }
             Source::ProgramOutput(id, index) => {
                 self.programs
-                    .read_program_output(&mut self.context.services, &self.context.pools, id, index)
+                    .read_output(&mut self.context.services, &self.context.pools, id, index)
             }
             Source::AppLogRoom(id) => {
                 self.room_in_app_log(id, clock::now());
                 false
             }
             Source::Foreign(worker) => {
-                self.foreign_gone(worker);
+                self.orphans.part_from_foreign(&self.context.pools, worker);
+                self.context.foreign_ended(worker);
                 false
             }
             Source::Rehearsal => self.context.handover.hear_rehearsal(&mut self.context.services),
             Source::Control(which) => self.accept_control(which),
             Source::WarmUp(id) => {
-                self.warmed_up(id);
+                self.preloaders.warmed_up(&mut self.context.services, id);
                 false
             }
             Source::Directories => {
@@ -86,17 +91,19 @@ impl Executor {
             }
         }
     }
+}
 
+impl Context {
     /// Reads accept notifications. Returns `true` if there are more; an endless sender must not block the master.
     pub(super) fn accept_notify(&mut self, id: GenerationId) -> bool {
-        let Some(generation) = self.context.pools.generations.get(&id) else {
+        let Some(generation) = self.pools.generations.get(&id) else {
             return false;
         };
         let Some(pipes) = generation.pipes() else {
             return false;
         };
         let mut buffer = [0; 4096];
-        let (mut up, mut mold_candidate) = (Vec::new(), Vec::new());
+        let (mut up, mut mold_candidate, mut restarts) = (Vec::new(), Vec::new(), Vec::new());
         let (mut told, mut more) = (false, true);
         for _ in 0..ACCEPT_NOTIFY_READS {
             match pipes.accept_notify.0.receive(&mut buffer) {
@@ -109,11 +116,11 @@ impl Executor {
                             continue;
                         }
                         if let Some((why, since)) = restart_reason(word) {
-                            self.reload.restarts.add(RestartRequest {
+                            restarts.push(Effect::RestartAsked(RestartRequest {
                                 generation: id,
                                 why,
                                 since,
-                            });
+                            }));
                             continue;
                         }
                         told = true;
@@ -128,31 +135,31 @@ impl Executor {
                 }
             }
         }
+        self.services.effects.extend(restarts);
         let mut generation_is_well = false;
         for id in up {
-            if let Some(worker) = self.context.pools.workers.get_mut(&id) {
+            if let Some(worker) = self.pools.workers.get_mut(&id) {
                 // A worker may be up before its fork was announced.
                 if !worker.up {
                     worker.up = true;
-                    self.context.handover.generation_changed(worker.generation);
+                    self.handover.generation_changed(worker.generation);
                     generation_is_well = true;
-                    self.context.services.happened.push_back(Event::WorkerUp(id));
+                    self.services.happened.push_back(Event::WorkerUp(id));
                 }
             }
-            self.applications.instance_up(&self.context.pools, id);
+            self.services.effects.push_back(Effect::WorkerUp(id));
         }
         if generation_is_well {
-            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
+            if let Some(generation) = self.pools.generations.get_mut(&id) {
                 generation.make.has_failed = false;
                 generation.make.came_up = true;
             }
         }
-        self.context
-            .services
+        self.services
             .happened
             .extend(mold_candidate.into_iter().map(Event::MoldCandidate));
         if told {
-            self.context.services.happened.push_back(Event::ChildAccept(id));
+            self.services.happened.push_back(Event::ChildAccept(id));
         }
         more
     }
@@ -206,30 +213,6 @@ impl Pools {
             let (request, script) = request_and_script(&entry);
             format!(", script '{script}' (request: \"{request}\")")
         })
-    }
-}
-
-impl Preloaders {
-    pub(super) fn read_preloader_output(&mut self, services: &mut Services, pools: &Pools, pid: i32) -> bool {
-        let Some(preloader) = self.by_pid.get_mut(&pid) else {
-            return false;
-        };
-        let Some(mut output) = preloader.output.take() else {
-            return false;
-        };
-        let (name, file) = whose(&pools.generations, preloader);
-        let outlet = outlet_of_preloader(services.log, &name, file, pid);
-        let look = output.read(|line| {
-            outlet.write(line);
-            preloader.note_output(line);
-        });
-        services.sources.hold_entry(output.due());
-        if look == PipeRead::Ended {
-            services.sources.forget(output.pipe());
-        } else {
-            preloader.output = Some(output);
-        }
-        look == PipeRead::More
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pools: their sockets and their generations' settings.
 
 use super::apply_error::ApplyError;
+use super::context::Context;
 use super::counters::AllCounters;
 use super::effect::Effect;
 use super::end_request::keeps_time;
@@ -127,9 +128,9 @@ pub(in crate::master) struct Pools {
     pub(super) last_generation: u32,
 }
 
-impl Executor {
+impl Context {
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(pool) = self.context.pools.by_id.get_mut(&id) else {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return Ok(());
         };
         if pool.queue.is_some() {
@@ -139,13 +140,15 @@ impl Executor {
         let (out, into) = socket_pair(SockType::SeqPacket)?;
         let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
         if pool.watched {
-            self.context.services.sources.watch(&queue.0, Source::Work(id))?;
+            self.services.sources.watch(&queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
-        self.context.handover.keep_pool(&self.context.pools, id);
+        self.handover.keep_pool(&self.pools, id);
         Ok(())
     }
+}
 
+impl Executor {
     pub(super) fn drop_generation(&mut self, id: GenerationId) {
         self.reload.forget_reload_of(id);
         self.context.pools.take_over_counts(id);

@@ -117,8 +117,8 @@ impl Executor {
         let replaces_always = config.pools.iter().any(|pool| pool.reload == ReloadWhen::Always);
         match zygotes::renewal(extent, self.context.in_force.count == 1, replaces_always) {
             Renewal::Start => self.preloaders.zygotes_to_start = true,
-            Renewal::All => self.outdate_zygotes(true),
-            Renewal::Changed => self.outdate_zygotes(false),
+            Renewal::All => self.preloaders.outdate_zygotes(&self.context.services, true),
+            Renewal::Changed => self.preloaders.outdate_zygotes(&self.context.services, false),
             Renewal::Nothing => {}
         }
         self.watch

@@ -167,7 +167,7 @@ impl Executor {
             reload.progress.note(fact, serving, said);
         }
         if let Fact::Serves(id) = fact {
-            self.program_takes_over(id);
+            self.programs.takes_over(id);
         }
         self.context.pools.note(fact);
     }

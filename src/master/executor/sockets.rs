@@ -108,7 +108,7 @@ impl Executor {
         let is_shut_down = self.context.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
         // A socket that was shut down has refused its waiting connections.
         if !has_router && !is_shut_down {
-            if let Err(error) = self.open_queue(to) {
+            if let Err(error) = self.context.open_queue(to) {
                 log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
             }
             match self.context.pools.pass_on(from, to) {
