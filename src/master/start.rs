@@ -109,7 +109,7 @@ pub(crate) fn run(
         Ok(opened) => opened,
         Err(error) => {
             executor.preloaders.end_zygotes();
-            executor.context.spawner.end_spawner();
+            executor.context.spawner.end();
             // A socket that was taken over must not be removed.
             if adopted.is_none() {
                 executor.context.pools.remove_socket_files();
@@ -154,7 +154,7 @@ pub(crate) fn run(
     master.executor.context.pools.close_app_logs();
     sys::process::finish_appending(LAST_WORDS);
     master.executor.preloaders.end_zygotes();
-    master.executor.context.spawner.end_spawner();
+    master.executor.context.spawner.end();
     master.executor.context.pools.remove_socket_files();
     master.executor.context.services.leave_group_parent();
     master.executor.clear_fd_store();

@@ -100,7 +100,7 @@ impl Executor {
         }
         // Unclaimed descriptors may have received anything.
         close_apart(descriptors.into_values().collect());
-        self.remove_sockets_of_others(&document);
+        self.context.remove_sockets_of_others(&document);
         let serving = plan
             .pools
             .iter()
@@ -152,10 +152,13 @@ impl Executor {
         generation.set_wake_on_accept(WakeOnAccept::default());
         generation.try_open_app_log();
         self.context.pools.generations.insert(id, generation);
-        let has_preloader = self.adopt_program(&left, descriptors).unwrap_or_else(|error| {
-            log::error!("[pool {}] the program ends: {error}", left.name);
-            false
-        });
+        let has_preloader = self
+            .programs
+            .adopt(&mut self.context, &left, descriptors)
+            .unwrap_or_else(|error| {
+                log::error!("[pool {}] the program ends: {error}", left.name);
+                false
+            });
         let mut workers = Vec::new();
         for worker in &left.workers {
             match self.context.pools.adopt_worker(

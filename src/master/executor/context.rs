@@ -44,6 +44,10 @@ impl InForce {
         self.config = config;
     }
 
+    pub(in crate::master) fn hold(&mut self, starts: Starts) {
+        self.starts.hold(starts, &self.config);
+    }
+
     pub(super) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.config.pools.get(*self.positions.get(name)?)
     }

@@ -3,9 +3,11 @@
 use crate::config::Pool;
 use crate::control::protocol::Answer;
 use crate::listen::Listener;
-use crate::master::event::{GenerationId, PoolId, WorkerId};
+use crate::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use crate::master::pool_restart::RestartRequest;
 use crate::master::reload_diff::ReloadScope;
+use crate::spawn::report::Report;
+use crate::worker::WorkerContext;
 use std::sync::Arc;
 
 /// A part pushes it to `Services::effects`; [`super::Executor::settle`] routes it.
@@ -18,6 +20,15 @@ pub(super) enum Effect {
     PoolClosed(PoolId),
     /// A pool was configured, for the first time or again. The configuration in force is still the one before.
     PoolConfigured(Box<PoolConfigured>),
+    /// A worker has all that it needs; its preloader forks it.
+    WorkerPrepared(WorkerId, GenerationId, WorkerContext),
+    WorkerNotForked(WorkerId),
+    WorkerEnded(WorkerId, i32, Ended),
+    /// An ended worker was forgotten.
+    WorkerGone(WorkerId),
+    StartFailed(Vec<GenerationId>, Arc<Report>),
+    /// A process of a program ended by itself.
+    ProcessDied(GenerationId, Arc<Report>),
     /// The last pool of this name has closed.
     PoolEnded(String),
     /// The answer to a request on the control socket.

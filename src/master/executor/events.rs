@@ -1,12 +1,11 @@
 //! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
 
-use super::app_log::{outlet_of_preloader, whose};
 use super::context::Context;
 use super::deaths::request_and_script;
 use super::effect::Effect;
 use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
-use super::{Executor, GenerationId, PoolId, Pools, Preloaders, Processes, Services, WorkerId};
+use super::{Executor, GenerationId, PoolId, Pools, Processes, Services, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
 use crate::master::pool_restart::RestartRequest;
@@ -41,9 +40,9 @@ impl Executor {
                     .pools
                     .read_output(&mut self.context.services, worker, index)
             }
-            Source::Preloader(pid) => self.hear_preloader(pid),
+            Source::Preloader(pid) => self.preloaders.hear(&mut self.context, pid),
             Source::Second(generation) => {
-                self.hear_next_mold(generation);
+                self.preloaders.hear_next_mold(&mut self.context, generation);
                 false
             }
             // The loop handles it.
@@ -53,29 +52,33 @@ impl Executor {
             Source::HelperMessages(id) => self.read_helper_messages(id),
             Source::Jobs => self.hear_jobs(),
             Source::Spawner(token) => {
-                self.on_spawner_ready(token);
+                // The channels of starting preloaders first.
+                self.preloaders.hear_starting(&mut self.context);
+                self.settle();
+                self.context.spawner.ready(token);
                 false
             }
             Source::PreloaderOutput(pid) => {
                 self.preloaders
-                    .read_preloader_output(&mut self.context.services, &self.context.pools, pid)
+                    .read_output(&mut self.context.services, &self.context.pools, pid)
             }
             Source::ProgramOutput(id, index) => {
                 self.programs
-                    .read_program_output(&mut self.context.services, &self.context.pools, id, index)
+                    .read_output(&mut self.context.services, &self.context.pools, id, index)
             }
             Source::AppLogRoom(id) => {
                 self.context.room_in_app_log(id, clock::now());
                 false
             }
             Source::Foreign(worker) => {
-                self.foreign_gone(worker);
+                self.orphans.part_from_foreign(&self.context.pools, worker);
+                self.context.foreign_ended(worker);
                 false
             }
             Source::Rehearsal => self.context.handover.hear_rehearsal(&mut self.context.services),
             Source::Control(which) => self.control.accept(&mut self.context, &self.applications, which),
             Source::WarmUp(id) => {
-                self.warmed_up(id);
+                self.preloaders.warmed_up(&mut self.context.services, id);
                 false
             }
             Source::Directories => {
@@ -209,30 +212,6 @@ impl Pools {
             let (request, script) = request_and_script(&entry);
             format!(", script '{script}' (request: \"{request}\")")
         })
-    }
-}
-
-impl Preloaders {
-    pub(super) fn read_preloader_output(&mut self, services: &mut Services, pools: &Pools, pid: i32) -> bool {
-        let Some(preloader) = self.by_pid.get_mut(&pid) else {
-            return false;
-        };
-        let Some(mut output) = preloader.output.take() else {
-            return false;
-        };
-        let (name, file) = whose(&pools.generations, preloader);
-        let outlet = outlet_of_preloader(services.log, &name, file, pid);
-        let look = output.read(|line| {
-            outlet.write(line);
-            preloader.note_output(line);
-        });
-        services.sources.hold_entry(output.due());
-        if look == PipeRead::Ended {
-            services.sources.forget(output.pipe());
-        } else {
-            preloader.output = Some(output);
-        }
-        look == PipeRead::More
     }
 }
 

@@ -1,59 +1,78 @@
 //! Forks workers, directly or through a preloader.
 
+use super::context::Context;
+use super::effect::Effect;
 use super::generation::Generation;
 use super::helper::zone;
 use super::output::Lines;
-use super::preloader::Command;
-use super::promotion::refork_at;
+use super::pools::Pools;
+use super::processes::Who;
+use super::services::Services;
+use super::slow::{self, Traceable};
 use super::sources::Source;
-use super::{Executor, Pools, Preloaders, Services, Who, WorkerProcess};
+use super::worker::WorkerProcess;
 use crate::config::{Application, ProcessManager};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime::http;
+use crate::scoreboard::slot_reader;
 use crate::sys::fd::{close_all_but, copy, null, output, pipe, socket_pair};
 use crate::sys::guarded::Guarded;
 use crate::sys::process::{self, Side, exit_now};
 use crate::sys::{Error, clock, signal};
-use crate::worker::{self, GenerationContext, Runtime, WorkerContext};
+use crate::worker::{self, GenerationContext, Runtime, Settings, WorkerContext};
+use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::ffi::OsString;
 use std::os::fd::{OwnedFd, RawFd};
+use std::rc::Rc;
 
-impl Executor {
+/// The number of requests after which a worker may be promoted, given earlier promotions.
+pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
+    match &settings.pool.application {
+        Application::Wrapped(wrapped) => wrapped.refork_at(promotions),
+        Application::Php(_)
+        | Application::Rust
+        | Application::Cgi(_)
+        | Application::Http(_)
+        | Application::FastCgi(_)
+        | Application::Program(_) => None,
+    }
+}
+
+impl Context {
     pub(super) fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) {
         if let Err(error) = self.try_fork(worker, id, slot) {
-            log::error!(
-                "[pool {}] can't make a worker: {error}",
-                self.context.pools.generation_name(id)
-            );
-            self.fork_failed(worker);
+            self.cant_fork(worker, id, &error);
         }
     }
 
+    pub(super) fn cant_fork(&mut self, worker: WorkerId, id: GenerationId, error: &Error) {
+        log::error!(
+            "[pool {}] can't make a worker: {error}",
+            self.pools.generation_name(id)
+        );
+        self.fork_failed(worker);
+    }
+
     pub(super) fn fork_failed(&mut self, worker: WorkerId) {
-        if let Some(failed) = self.context.pools.workers.remove(&worker) {
-            if let Some(generation) = self.context.pools.generations.get_mut(&failed.generation) {
+        if let Some(failed) = self.pools.workers.remove(&worker) {
+            if let Some(generation) = self.pools.generations.get_mut(&failed.generation) {
                 generation.free_slot(failed.slot);
             }
-            self.context.pools.vacated.insert(failed.generation);
+            self.pools.vacated.insert(failed.generation);
             for (lines, _) in &failed.output {
-                self.context.services.sources.forget(lines.pipe());
+                self.services.sources.forget(lines.pipe());
             }
-            self.context.handover.unkeep_worker(worker, &failed);
+            self.handover.unkeep_worker(worker, &failed);
         }
-        self.applications.instance_not_made(worker);
-        self.context
-            .services
-            .happened
-            .push_back(Event::ForkFailed(worker));
+        self.services.effects.push_back(Effect::WorkerNotForked(worker));
+        self.services.happened.push_back(Event::ForkFailed(worker));
     }
 
     fn try_fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) -> Result<(), Error> {
         self.open(id)?;
-        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
-            return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
-        };
+        let generation = self.pools.generations.get_mut(&id).ok_or_else(closed)?;
         generation.occupy(slot, worker);
         // A worker that may become a preloader receives descriptors.
         let (stop_pipe_out, stop_pipe) = if refork_at(&generation.settings, 0).is_some() {
@@ -66,7 +85,7 @@ impl Executor {
         } else {
             pipe(false)?
         };
-        let (questions, answers) = super::slow::questions(&generation.settings.pool)?.unzip();
+        let (questions, answers) = slow::questions(&generation.settings.pool)?.unzip();
         let (ours, channel) = match generation.settings.pool.pm {
             ProcessManager::Ordered { .. } => Some(socket_pair(SockType::SeqPacket)?).unzip(),
             ProcessManager::Static { .. }
@@ -93,17 +112,12 @@ impl Executor {
         };
         let catch = generation.settings.pool.logs.catch_workers_output;
         let application = generation.settings.pool.application.clone();
-        self.context.pools.workers.insert(worker, unforked);
-        let output = if catch {
-            Some(
-                self.context
-                    .pools
-                    .catch_output(&mut self.context.services, worker)?,
-            )
-        } else {
-            None
+        self.pools.workers.insert(worker, unforked);
+        let output = match catch {
+            true => Some(self.pools.catch_output(&mut self.services, worker)?),
+            false => None,
         };
-        self.context.handover.keep_worker(&self.context.pools, worker);
+        self.handover.keep_worker(&self.pools, worker);
         let own = WorkerContext {
             slot,
             stop_pipe: stop_pipe_out,
@@ -113,8 +127,9 @@ impl Executor {
         };
         match application {
             Application::Php(_) | Application::Wrapped(_) => {
-                self.preloaders
-                    .ask_preloader(&mut self.context.pools, worker, id, own)
+                let prepared = Effect::WorkerPrepared(worker, id, own);
+                self.services.effects.push_back(prepared);
+                Ok(())
             }
             Application::Rust => self.fork_handler(worker, id, own),
             Application::Cgi(_)
@@ -126,21 +141,17 @@ impl Executor {
 
     fn start_worker(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
         // A program's worker only forwards requests and gets no secrets.
-        if !self.context.pools.has_program(id) {
-            let read = self.context.pools.read_env_file(id);
-            read.map_err(|what| Error::new("read", what, nix::errno::Errno::EINVAL))?;
+        if !self.pools.has_program(id) {
+            let read = self.pools.read_env_file(id);
+            read.map_err(|what| Error::new("read", what, Errno::EINVAL))?;
         }
-        let context = self.context.pools.context(id)?;
-        let share = self
-            .context
-            .pools
-            .generations
-            .get(&id)
-            .and_then(|generation| generation.share.as_ref());
+        let context = self.pools.context(id)?;
+        let generation = self.pools.generations.get(&id);
+        let share = generation.and_then(|generation| generation.share.as_ref());
         let processes = share.map(http::Share::processes);
         let table = share.map(|share| copy(share.memory())).transpose()?;
-        let reports = self.context.pools.reports_for_worker(id)?;
-        let has_elder = self.context.pools.has_elder(id);
+        let reports = self.pools.reports_for_worker(id)?;
+        let has_elder = self.pools.has_elder(id);
         let is_routed = own.is_routed();
         let (settings, mut descriptors) = context.take_apart();
         let (slot, own_descriptors) = own.take_apart();
@@ -164,30 +175,26 @@ impl Executor {
             has_reports,
             has_elder,
         }));
-        let pid = self.context.services.start_helper(
-            &self.context.in_force,
-            title,
-            role,
-            descriptors,
-            environment,
-        )?;
-        self.forked_as(worker, pid);
+        let pid = self
+            .services
+            .start_helper(&self.in_force, title, role, descriptors, environment)?;
+        self.forked_as(worker, pid, None);
         Ok(())
     }
 
     fn fork_handler(&mut self, worker: WorkerId, id: GenerationId, own: WorkerContext) -> Result<(), Error> {
-        let context = self.context.pools.context(id)?;
+        let context = self.pools.context(id)?;
         let name = context.settings.pool.name.clone();
-        let has_elder = self.context.pools.has_elder(id);
-        let Some(handler) = self.context.services.handlers.get_mut(&name) else {
+        let has_elder = self.pools.has_elder(id);
+        let Some(handler) = self.services.handlers.get_mut(&name) else {
             let subject = format!("no Rust handler named {name}");
-            return Err(Error::new("fork", subject, nix::errno::Errno::ENOENT));
+            return Err(Error::new("fork", subject, Errno::ENOENT));
         };
         // SAFETY: the master has one thread; the child leaves this stack frame only by _exit.
         #[expect(unsafe_code, reason = "forks a worker")]
         match unsafe { process::fork() }? {
             Side::Parent(pid) => {
-                self.forked_as(worker, pid);
+                self.forked_as(worker, pid, None);
                 Ok(())
             }
             Side::Child => {
@@ -197,40 +204,37 @@ impl Executor {
         }
     }
 
-    pub(super) fn forked_as(&mut self, worker: WorkerId, pid: i32) {
-        if let Some(new) = self.context.pools.workers.get_mut(&worker) {
-            let generation = self.context.pools.generations.get(&new.generation);
-            let resources = generation.and_then(|generation| generation.resources.as_ref());
-            let preloader = resources.and_then(|r| self.preloaders.by_pid.get(&r.preloader?));
-            new.traceable = preloader.and_then(|p| p.traceable.clone());
-            new.pid = Some(pid);
-            self.context.handover.generation_changed(new.generation);
-            self.context.processes.by_pid.insert(pid, Who::Worker(worker));
-            let id = new.generation;
-            let speaks_as_fpm = self.context.services.speaks_as_fpm;
-            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
-                // php-fpm logs a worker only if it replaces another.
-                let level = match generation.unreplaced > 0 && speaks_as_fpm {
-                    true => log::Level::Info,
-                    false => log::Level::Debug,
-                };
-                generation.unreplaced = generation.unreplaced.saturating_sub(1);
-                log::log!(
-                    level,
-                    "[pool {}] child {pid} started",
-                    generation.settings.pool.name
-                );
-            }
-            self.context.services.happened.push_back(Event::Forked(worker));
-            self.context.pools.count_start(worker);
-            if self.context.pools.workers.get(&worker).is_some_and(|new| new.up) {
-                self.applications.instance_up(&self.context.pools, worker);
-            }
+    /// `traceable`: its preloader's.
+    pub(super) fn forked_as(&mut self, worker: WorkerId, pid: i32, traceable: Option<Rc<Traceable>>) {
+        let Some(new) = self.pools.workers.get_mut(&worker) else {
+            return;
+        };
+        new.traceable = traceable;
+        new.pid = Some(pid);
+        self.handover.generation_changed(new.generation);
+        self.processes.by_pid.insert(pid, Who::Worker(worker));
+        if let Some(generation) = self.pools.generations.get_mut(&new.generation) {
+            // php-fpm logs a worker only if it replaces another.
+            let level = match generation.unreplaced > 0 && self.services.speaks_as_fpm {
+                true => log::Level::Info,
+                false => log::Level::Debug,
+            };
+            generation.unreplaced = generation.unreplaced.saturating_sub(1);
+            log::log!(
+                level,
+                "[pool {}] child {pid} started",
+                generation.settings.pool.name
+            );
         }
+        if new.up {
+            self.services.effects.push_back(Effect::WorkerUp(worker));
+        }
+        self.services.happened.push_back(Event::Forked(worker));
+        self.pools.count_start(worker);
     }
 
     pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
-        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
         };
         if generation.pipes().is_some() {
@@ -238,36 +242,28 @@ impl Executor {
         }
         generation.open()?;
         for (fd, source) in generation.pipes().into_iter().flat_map(|pipes| pipes.sources(id)) {
-            self.context.services.sources.watch(fd, source)?;
+            self.services.sources.watch(fd, source)?;
         }
         let pool = generation.pool;
-        self.context.handover.keep_generation(&self.context.pools, id);
-        self.context.open_queue(pool)
+        self.handover.keep_generation(&self.pools, id);
+        self.open_queue(pool)
     }
 }
 
 impl Pools {
-    fn catch_output(
-        &mut self,
-        services: &mut Services,
-        worker: WorkerId,
-    ) -> Result<(OwnedFd, OwnedFd), Error> {
-        let mut ends = Vec::new();
-        let generation = self.workers.get(&worker).map(|worker| worker.generation);
-        let in_entries = generation.is_some_and(|id| self.logs_entries(id));
-        for (index, name) in ["stdout", "stderr"].into_iter().enumerate() {
+    fn catch_output(&mut self, services: &mut Services, id: WorkerId) -> Result<(OwnedFd, OwnedFd), Error> {
+        let worker = self.workers.get(&id);
+        let in_entries = worker.is_some_and(|worker| self.logs_entries(worker.generation));
+        let mut catch = |index, name| {
             let (reader, writer) = output()?;
-            services.sources.watch(&reader, Source::Output(worker, index))?;
-            if let Some(new) = self.workers.get_mut(&worker) {
+            services.sources.watch(&reader, Source::Output(id, index))?;
+            if let Some(worker) = self.workers.get_mut(&id) {
                 let lines = Lines::new(reader).knowing_mark(services.speaks_as_fpm);
-                new.output.push((lines.in_entries(in_entries), name));
+                worker.output.push((lines.in_entries(in_entries), name));
             }
-            ends.push(writer);
-        }
-        let error = ends.pop();
-        ends.pop()
-            .zip(error)
-            .ok_or_else(|| Error::new("pipe2", "", nix::errno::Errno::EINVAL))
+            Ok(writer)
+        };
+        Ok((catch(0, "stdout")?, catch(1, "stderr")?))
     }
 
     /// Whether others serve the pool, so that a new worker must prove itself: the previous generation, or a next one on
@@ -302,22 +298,30 @@ impl Pools {
         older.any(|(_, generation)| generation.slots.values().any(stays))
     }
 
+    /// Its workers that no preloader has forked yet.
+    pub(super) fn unforked_of(&self, id: GenerationId) -> Vec<WorkerId> {
+        let generation = self.generations.get(&id);
+        let workers = generation.into_iter().flat_map(|it| it.slots.values());
+        let is_unforked = |id: &WorkerId| self.workers.get(id).is_some_and(|worker| worker.pid.is_none());
+        workers.copied().filter(is_unforked).collect()
+    }
+
+    /// The process that claims a worker's slot; the value is untrusted.
+    pub(super) fn pid_in_slot(&self, worker: WorkerId) -> Option<i32> {
+        let page = self.page(self.workers.get(&worker)?)?;
+        let pid = i32::try_from(slot_reader::read(page).pid).ok();
+        pid.filter(|pid| *pid > 0)
+    }
+
     pub(super) fn read_env_file(&mut self, id: GenerationId) -> Result<(), String> {
         let generation = self.generations.get_mut(&id);
         generation.map_or(Ok(()), Generation::read_env_file)
     }
 
-    /// The values that reports of a generation must hide.
-    pub(super) fn secrets(&self, id: GenerationId) -> std::collections::BTreeMap<String, String> {
-        let generation = self.generations.get(&id);
-        generation.map(Generation::secrets).unwrap_or_default()
-    }
-
     pub(super) fn context(&self, id: GenerationId) -> Result<GenerationContext, Error> {
-        let nothing = || Error::new("start", "the pool is closed", nix::errno::Errno::EINVAL);
-        let generation: &Generation = self.generations.get(&id).ok_or_else(nothing)?;
-        let pool = self.by_id.get(&generation.pool).ok_or_else(nothing)?;
-        let queue = pool.queue.as_ref().ok_or_else(nothing)?;
+        let generation: &Generation = self.generations.get(&id).ok_or_else(closed)?;
+        let pool = self.by_id.get(&generation.pool).ok_or_else(closed)?;
+        let queue = pool.queue.as_ref().ok_or_else(closed)?;
         match &pool.listener {
             Some(listener) => {
                 let http = pool.http.as_ref().map(|http| &*http.socket);
@@ -329,39 +333,8 @@ impl Pools {
     }
 }
 
-impl Preloaders {
-    fn ask_preloader(
-        &mut self,
-        pools: &mut Pools,
-        worker: WorkerId,
-        id: GenerationId,
-        own: WorkerContext,
-    ) -> Result<(), Error> {
-        let of_zygote = self.command_to_zygote(pools, id, worker.0, own)?;
-        let Some(preloader) = self.preloader_of(pools, id) else {
-            return Err(Error::new(
-                "fork",
-                "there is no preloader",
-                nix::errno::Errno::ESRCH,
-            ));
-        };
-        let (command, descriptors) = match of_zygote {
-            Ok(command) => command,
-            Err(own) => {
-                let is_routed = own.is_routed();
-                let (slot, descriptors) = own.take_apart();
-                let command = Command::Spawn {
-                    worker: worker.0,
-                    slot,
-                    is_routed,
-                    parcel: None,
-                };
-                (command, descriptors)
-            }
-        };
-        preloader.send(&command, descriptors);
-        Ok(())
-    }
+pub(super) fn closed() -> Error {
+    Error::new("start", "the pool is closed", Errno::EINVAL)
 }
 
 fn be_worker(

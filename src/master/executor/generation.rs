@@ -1,8 +1,8 @@
 //! A generation's resources: scoreboard, pipes, preloader.
 
 use super::app_log::{AppLog, owner};
+use super::make::Make;
 use super::output::Lines;
-use super::provenance::Make;
 use super::reports::Reports;
 use super::sources::Source;
 use crate::config::{Application, ProcessManager};

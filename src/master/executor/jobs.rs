@@ -6,9 +6,9 @@
 use super::control::private;
 use super::helper::zone;
 use super::helper_process::{HelperId, HelperProcess, RunningHelper};
-use super::launches::account;
 use super::pools::RunningPool;
 use super::sources::Source;
+use super::start_report::account;
 use super::{Executor, Pools, Services};
 use crate::config::{Address, Jobs, JobsStart, JobsTold};
 use crate::control::protocol::JobsStatus;

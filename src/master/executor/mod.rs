@@ -23,16 +23,16 @@ mod helper_process;
 mod helpers;
 mod jobs;
 mod jobs_tcp;
-mod launches;
 mod logs;
+mod make;
 mod orphans;
 mod output;
 mod pools;
 mod preloader;
+mod preloaders;
 mod prepare;
 mod processes;
 mod programs;
-mod promotion;
 mod provenance;
 mod reload;
 mod reporter;
@@ -42,32 +42,30 @@ mod resting;
 mod snapshot;
 
 mod counters;
-mod early_exit;
 mod fd_store;
 mod handover_changes;
 mod notices;
 mod opcache_cache;
 mod services;
-mod shared;
 mod shares;
 mod slow;
 mod sockets;
 mod sources;
 mod spawner;
+mod start_report;
 mod start_source;
 mod status;
 mod totals;
 mod trial;
 mod unavailable;
 mod upgrade;
-mod warm;
 mod watch;
 mod worker;
 mod worker_output;
 mod zygote;
 
 use super::action::{Action, Fact};
-use super::event::{CoreConfig, Event, GenerationId, PoolId, WorkerId};
+use super::event::{CoreConfig, Ended, Event, GenerationId, PoolId, WorkerId};
 use super::reload_diff::ReloadScope;
 use super::reload_plan::Changes;
 use crate::config::Config;
@@ -77,6 +75,7 @@ use crate::handover::document::Stopping;
 use crate::logs::Log;
 use crate::master::manager::Manager;
 use crate::sys::notify::Notifier;
+use crate::sys::process;
 use crate::tick::Tick;
 use crate::worker::Runtime;
 use crate::zygotes::Renewal;
@@ -87,17 +86,18 @@ use document::LeftState;
 use effect::Effect;
 use generation::Generation;
 use handover::Handover;
+use helper_process::HelperId;
 use helpers::Helpers;
 use mio::Registry;
 use orphans::Orphans;
 use pools::Pools;
-use preloader::Preloaders;
+use preloaders::Preloaders;
 use processes::{Processes, Who};
 use programs::Programs;
 use reload::{NamedSocket, Reload};
 use services::Services;
 use sources::Sources;
-use spawner::Spawner;
+use spawner::{Purpose, Spawner, Tidings};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
@@ -112,6 +112,9 @@ pub(super) use sources::{SIGNALS, Source};
 pub(super) use totals::Totals;
 pub(super) use upgrade::UpgradeError;
 pub(crate) use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
+
+/// The most children that are reaped in one turn.
+const MOST_REAPED: usize = 256;
 
 pub type Handlers = HashMap<String, Box<dyn Runtime>>;
 
@@ -178,9 +181,9 @@ impl Executor {
     pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
         let deadlines = [
             self.helpers_deadline(),
-            self.context.spawner.spawner_deadline(),
-            self.preloaders.warm_ups_deadline(),
-            self.programs.programs_deadline(),
+            self.context.spawner.next_deadline(),
+            self.preloaders.deadline(),
+            self.programs.deadline(),
             self.applications.asking_deadline(),
             self.control.deadline(),
             self.context.handover.upgrade_deadline(),
@@ -197,9 +200,11 @@ impl Executor {
         self.poll_helpers(now);
         self.poll_asked(now);
         self.control.poll(&mut self.context, &self.applications, now);
-        self.poll_spawner(now);
-        self.poll_warm_ups(now);
-        self.poll_programs(now);
+        self.context.spawner.pass(now);
+        self.settle();
+        self.preloaders.poll(&mut self.context.services, now);
+        self.programs.poll(&mut self.context, now);
+        self.settle();
         self.context
             .poll_entries(&mut self.preloaders, &mut self.programs, now);
         self.context.services.log.end_gathered(now);
@@ -216,8 +221,8 @@ impl Executor {
         self.settle();
         match prepared.renewal {
             Renewal::Start => self.preloaders.zygotes_to_start = true,
-            Renewal::All => self.outdate_zygotes(true),
-            Renewal::Changed => self.outdate_zygotes(false),
+            Renewal::All => self.preloaders.outdate_zygotes(&self.context.services, true),
+            Renewal::Changed => self.preloaders.outdate_zygotes(&self.context.services, false),
             Renewal::Nothing => {}
         }
         let sources = &mut self.context.services.sources;
@@ -334,8 +339,8 @@ impl Executor {
     /// The work that follows all actions of the core.
     pub(in crate::master) fn end_turn(&mut self) {
         self.reload.finish(&mut self.context);
-        self.start_zygotes();
-        self.end_unused_zygotes();
+        self.preloaders.start_zygotes(&mut self.context);
+        self.preloaders.end_unused_zygotes(&mut self.context);
         self.context.rest_generations(&self.preloaders, &self.helpers);
         self.settle();
     }
@@ -347,7 +352,14 @@ impl Executor {
 
     /// Routes the effects of parts on others until none follows.
     pub(in crate::master) fn settle(&mut self) {
-        while let Some(effect) = self.context.services.effects.pop_front() {
+        loop {
+            let Some(effect) = self.context.services.effects.pop_front() else {
+                match self.context.spawner.next() {
+                    Some(tidings) => self.take(tidings),
+                    None => return,
+                }
+                continue;
+            };
             match effect {
                 Effect::RestartAsked(request) => self.reload.restarts.add(request),
                 Effect::WorkerUp(worker) => self.applications.instance_up(&self.context.pools, worker),
@@ -372,10 +384,119 @@ impl Executor {
                     );
                     self.set_router(it.pool, pool, it.extent);
                 }
+                Effect::WorkerPrepared(worker, generation, own) => {
+                    let forked = self.preloaders.fork(&mut self.context, worker, generation, own);
+                    if let Err(error) = forked {
+                        self.context.cant_fork(worker, generation, &error);
+                    }
+                }
+                Effect::WorkerNotForked(worker) => self.applications.instance_not_made(worker),
+                Effect::WorkerEnded(worker, pid, exit) => {
+                    self.tell_jobs_of_death(worker, pid, exit);
+                    self.context.worker_gone(worker, pid, exit);
+                }
+                Effect::WorkerGone(worker) => self.applications.instance_gone(worker),
+                Effect::StartFailed(generations, report) => {
+                    self.applications.note_failure(&generations, &report);
+                }
+                Effect::ProcessDied(generation, report) => {
+                    self.applications.note_failure(&[generation], &report);
+                    self.applications.note_death(generation, &report);
+                }
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
                 Effect::Answer(asker, answer) => self.control.answer(&mut self.context, asker, &answer),
                 Effect::SessionEnded(session) => self.applications.end_leases(session),
             }
+        }
+    }
+
+    /// Routes a result of the spawning kit.
+    fn take(&mut self, tidings: Tidings) {
+        let (preloaders, programs) = (&mut self.preloaders, &mut self.programs);
+        let context = &mut self.context;
+        match tidings {
+            Tidings::Line(said) => {
+                if !preloaders.take_line(context, &said) && !programs.take_line(context, &said) {
+                    let text = String::from_utf8_lossy(&said.line);
+                    log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid);
+                }
+            }
+            Tidings::Report(report) => preloaders.take_report(context, &report),
+            Tidings::Up(_, Purpose::Program(id, index), started) => {
+                programs.process_up(context, (id, index), *started);
+            }
+            Tidings::Up(token, _, started) => preloaders.up(context, token, *started),
+            Tidings::Failed(_, Purpose::Program(id, index), report) => {
+                programs.process_failed(context, (id, index), report);
+            }
+            Tidings::Failed(token, Purpose::Preloader(id), report) => {
+                preloaders.failed(context, token, Some(id), report);
+            }
+            Tidings::Failed(token, Purpose::Zygote, report) => {
+                preloaders.failed(context, token, None, report);
+            }
+        }
+    }
+
+    pub(in crate::master) fn start_first_zygote(&mut self, config: &Config) {
+        self.preloaders.start_first_zygote(&mut self.context, config);
+        self.settle();
+    }
+
+    pub(in crate::master) fn reap(&mut self) {
+        // Preloaders' messages first, so that children are known.
+        self.preloaders.hear_all(&mut self.context);
+        self.settle();
+        self.kill_stopped_helpers();
+        self.context.processes.has_more_dead = false;
+        for count in 0.. {
+            // Thousands may end at once, for example a start's leftovers; others get their turn in between.
+            if count == MOST_REAPED {
+                self.context.processes.has_more_dead = true;
+                break;
+            }
+            let Some((pid, ended)) = process::ended_child() else {
+                break;
+            };
+            // Until it is reaped, its number stands only for its process group.
+            self.orphans.part_from(&self.context, pid, ended);
+            let Ok((ended, used)) = process::reap_used(pid) else {
+                break;
+            };
+            self.reaped(pid, ended, used.cpu_micros);
+            self.settle();
+        }
+        self.orphans.settle();
+    }
+
+    fn reaped(&mut self, pid: i32, ended: Ended, micros: u64) {
+        let context = &mut self.context;
+        match context.processes.by_pid.remove(&pid) {
+            Some(Who::Worker(worker)) => {
+                context.pools.count_cpu(worker, micros);
+                context.worker_ended(worker, pid, ended);
+            }
+            Some(Who::Rehearsal) => context.handover.rehearsal_ended(&mut context.services, ended),
+            Some(Who::Helper(id)) => {
+                self.helper_gone(id, pid, ended);
+                if let HelperId::Reporter(pool) = id {
+                    self.context.pools.vacate(pool);
+                }
+            }
+            Some(Who::UnavailableResponder(pool)) => {
+                self.unavailable_responder_gone(pool, pid);
+                self.context.pools.vacate(pool);
+            }
+            Some(Who::Preloader) => self.preloaders.gone(context, pid, ended),
+            Some(Who::Program(id, index)) => self.programs.process_gone(context, (id, index), ended),
+            Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
+            None if context.spawner.reaped(pid, ended) => {}
+            None if process::is_writer(pid) => {
+                context.pools.reopen_access_logs();
+                log::warn!("process {pid}, which writes logs, ended: {ended:?}");
+            }
+            // An orphan inherited as subreaper, or a worker whose fork was not announced yet.
+            None => context.processes.note_early_death(pid, ended),
         }
     }
 
@@ -391,24 +512,27 @@ impl Executor {
                 .context
                 .pools
                 .take_snapshot(&mut self.context.services, generation),
-            Action::StartPreloader(generation) => self.start_preloader(generation),
-            Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
+            Action::StartPreloader(id) if self.context.pools.has_program(id) => {
+                self.programs.start(&mut self.context, id);
+            }
+            Action::StartPreloader(id) => self.preloaders.start(&mut self.context, id),
+            Action::StopPreloader(id, force) if self.programs.running.contains_key(&id) => {
+                self.programs.stop(&mut self.context, id, force);
+            }
+            Action::StopPreloader(id, force) => self.preloaders.stop(&mut self.context, id, force),
             Action::UnavailableResponder(pool, generation, wait) => {
                 self.unavailable_responder(pool, generation, wait)
             }
             Action::StopUnavailableResponder(pool) => self.helpers.stop_unavailable_responder(pool),
-            Action::Promote(worker, generation) => self.preloaders.promote(
-                &mut self.context.services,
-                &self.context.pools,
-                worker,
-                generation,
-            ),
+            Action::Promote(worker, id) => self.preloaders.promote(&mut self.context, worker, id),
             Action::SwitchMold(generation) => self
                 .context
                 .pools
                 .switch_mold(&mut self.context.services, generation),
-            Action::StopNextMold(generation, force) => self.stop_next_mold(generation, force),
-            Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
+            Action::StopNextMold(id, force) => {
+                self.preloaders.stop_next_mold(&mut self.context, id, force);
+            }
+            Action::Fork(worker, generation, slot) => self.context.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.context.pools.retire(&mut self.context.handover, worker),
             Action::Fill(order, worker) => self.applications.fill_order(order, worker),
             Action::Fail(order) => self.applications.fail_order(order),
@@ -426,7 +550,7 @@ impl Executor {
             Action::Note(fact) => {
                 self.reload.note(&mut self.context, fact);
                 if let Fact::Serves(id) = fact {
-                    self.program_takes_over(id);
+                    self.programs.takes_over(id);
                 }
                 self.context.pools.note(fact);
             }

@@ -2,7 +2,7 @@
 
 use super::context::{Context, InForce};
 use super::pools::Pools;
-use super::preloader::Preloaders;
+use super::preloaders::Preloaders;
 use super::programs::Programs;
 use crate::config::ProcessManager;
 use crate::master::action::Notice;

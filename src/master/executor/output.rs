@@ -1,6 +1,7 @@
 //! Output of workers, preloaders and their children: read in pieces, logged in lines. All of it is untrusted.
 
 use super::entries::UnfinishedEntry;
+use super::sources::Sources;
 use crate::sys::clock;
 use crate::sys::guarded::Guarded;
 use crate::sys::socket::Progress;
@@ -8,7 +9,7 @@ use crate::tick::Tick;
 use std::os::fd::OwnedFd;
 
 /// The longest line before it is wrapped, in bytes; more than a worker's message.
-const LINE_BYTES: usize = 4096;
+pub(super) const LINE_BYTES: usize = 4096;
 /// Bytes per read, so that one worker's flood does not block the others.
 const LOOK_BYTES: usize = 16 * 1024;
 /// Reads of a dead process's pipes: 1 MiB of output is logged.
@@ -89,6 +90,23 @@ impl Lines {
 
     pub(super) fn read(&mut self, line: impl FnMut(&[u8])) -> PipeRead {
         self.read_within(LINE_BYTES, line)
+    }
+
+    /// Reads a process's output unless it has ended. Returns `true` if there may be more.
+    pub(super) fn read_open(
+        output: &mut Option<Lines>,
+        sources: &mut Sources,
+        most: usize,
+        line: impl FnMut(&[u8]),
+    ) -> bool {
+        let Some(lines) = output else { return false };
+        let look = lines.read_within(most, line);
+        sources.hold_entry(lines.due());
+        if look == PipeRead::Ended {
+            sources.forget(lines.pipe());
+            *output = None;
+        }
+        look == PipeRead::More
     }
 
     pub(super) fn is_unfinished(&self) -> bool {

@@ -1,13 +1,10 @@
 //! The channel to a preloader: JSON lines with descriptors out, untrusted JSON lines back.
 
-use super::launches::LAST_LINES;
+use super::make::Facts;
 use super::output::Lines;
-use super::shared::Facts;
 use super::slow::Traceable;
-use super::warm::WarmUp;
 use super::worker::signal_of;
 use crate::master::action::Force;
-use crate::master::event::GenerationId;
 use crate::runtime::php::files::Fingerprint;
 use crate::runtime::php::protocol::{self, Answer};
 use crate::spawn::event::Token;
@@ -17,31 +14,19 @@ use crate::sys::shared_mappings::Template;
 use crate::sys::socket::Progress;
 use crate::sys::{Error, process};
 use crate::worker::Settings;
-use crate::zygotes::{Members, Unfit};
+use crate::zygotes::Members;
 use nix::errno::Errno;
 use nix::sys::socket::{Shutdown, shutdown};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
 const ANSWER_BYTES: usize = 64 * 1024;
 const LOOKS: usize = 16;
+/// The number of lines of output that are kept for the log.
+const LAST_LINES: usize = 4;
 
 pub(super) type Command = protocol::Command<Settings>;
-
-/// Preloaders and zygotes.
-#[derive(Debug, Default)]
-pub(in crate::master) struct Preloaders {
-    pub(super) by_pid: HashMap<i32, Preloader>,
-    /// Second preloaders whose process is not known yet.
-    pub(super) seconds: HashMap<GenerationId, Preloader>,
-    pub(super) warm_ups: HashMap<GenerationId, WarmUp>,
-    pub(super) unfit: Unfit<Settings>,
-    /// Whether something has changed since the last search for unused zygotes.
-    pub(super) zygotes_to_check: bool,
-    /// Whether a configuration has come since zygotes were last started.
-    pub(super) zygotes_to_start: bool,
-}
 
 #[derive(Debug)]
 pub(super) struct Preloader {

@@ -5,10 +5,12 @@ use super::notices;
 use crate::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use std::collections::{HashMap, HashSet, VecDeque};
 
+const EARLY_DEATHS: usize = 256;
+
 #[derive(Debug, Default)]
 pub(in crate::master) struct Processes {
     pub(super) by_pid: HashMap<i32, Who>,
-    pub(super) early_deaths: VecDeque<(i32, Ended)>,
+    early_deaths: VecDeque<(i32, Ended)>,
     /// Reaped workers, until the core logs them.
     pub(super) deaths: HashMap<WorkerId, notices::Death>,
     /// Last lines of ended preloaders, until the core logs them.
@@ -28,4 +30,18 @@ pub(super) enum Who {
     UnavailableResponder(PoolId),
     Helper(HelperId),
     Tracer(i32),
+}
+
+impl Processes {
+    pub(super) fn note_early_death(&mut self, pid: i32, ended: Ended) {
+        if self.early_deaths.len() >= EARLY_DEATHS {
+            self.early_deaths.pop_front();
+        }
+        self.early_deaths.push_back((pid, ended));
+    }
+
+    pub(super) fn early_death(&mut self, pid: i32) -> Option<Ended> {
+        let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
+        self.early_deaths.remove(at).map(|(_, ended)| ended)
+    }
 }

@@ -1,100 +1,18 @@
 //! The sources of a generation and their changes ([`crate::master::reload_diff`] decides what follows).
 
 use super::generation::Generation;
-use super::pools::RunningPool;
-use super::shared::Facts;
+use super::make::Facts;
+use super::pools::{Pools, RunningPool};
+use super::services::Services;
 use super::start_source::scan_dir;
-use super::{Executor, Pools, Services};
-use crate::config::{Application, Pool, ReloadWhen, Trial};
+use crate::config::{Application, Pool, ReloadWhen};
 use crate::handover::document::Had;
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::reload_diff::{self, Comparison, Reason, ReloadScope};
-use crate::runtime::php::files::{self, Fingerprint, FingerprintCache, Origin};
-use crate::runtime::php::protocol::BootTimes;
+use crate::runtime::php::files::{Fingerprint, FingerprintCache, Origin};
 use crate::runtime::php::settings as php_settings;
 use crate::worker::Settings;
-use forkyard_base::text::is_control;
-use std::path::PathBuf;
-
-const MOST_OF_A_NAME: usize = 100;
-
-#[derive(Debug, Default)]
-pub(super) struct Make {
-    pub(super) origin: Option<Fingerprint>,
-    /// The directory of its extensions, and those from elsewhere, when its preloader was ready.
-    extensions: Vec<(PathBuf, Fingerprint)>,
-    pub(super) powered_by: Option<String>,
-    pub(super) is_known: bool,
-    /// Some of its workers come from a preloader that was started from other files.
-    is_mixed: bool,
-    /// Its processes do not check their code for changes.
-    is_code_cached: bool,
-    /// Why no zygote can fork its workers: it has its own preloader.
-    pub(super) unfit: Option<String>,
-    /// The search for settings that prevent PHP's start; `None`: it starts with all of them.
-    pub(super) trial: Option<Trial>,
-    pub(super) has_told_trial: bool,
-    pub(super) has_failed: bool,
-    pub(super) came_up: bool,
-    /// The boot time of its application, if it boots once and this master saw it.
-    pub(super) boot: Option<BootTimes>,
-    /// The servers that its application connected to when a preloader loaded it: now each worker loads it.
-    pub(super) connected_to: Option<String>,
-}
-
-pub(super) fn credible_reason(reason: &str) -> String {
-    const MOST: usize = 200;
-    reason.chars().filter(|c| !is_control(*c)).take(MOST).collect()
-}
-
-impl Make {
-    pub(super) fn remember(&mut self, had: Had) {
-        self.origin = had.origin.map(Fingerprint::from_number);
-        self.is_code_cached = had.is_code_cached;
-    }
-
-    pub(super) fn begin(&mut self, origin: Option<Fingerprint>, has_workers: bool) {
-        if self.origin.is_some() && self.origin != origin && has_workers {
-            self.is_mixed = true;
-        }
-        self.origin = origin;
-        self.extensions.clear();
-    }
-}
-
-impl Executor {
-    /// A preloader's facts about itself. If it lies, only its own pools are replaced too often or too seldom.
-    pub(super) fn facts(
-        extensions: Option<PathBuf>,
-        loaded: &[PathBuf],
-        powered_by: Option<String>,
-        is_code_cached: bool,
-        boot: Option<BootTimes>,
-        connected_to: Option<String>,
-    ) -> Facts {
-        let is_credible =
-            |text: &String| text.len() <= MOST_OF_A_NAME && text.bytes().all(|b| b.is_ascii_graphic());
-        let is_elsewhere = |path: &&PathBuf| path.parent() != extensions.as_deref();
-        let files = extensions.iter().chain(loaded.iter().filter(is_elsewhere));
-        let mut fingerprints = FingerprintCache::default();
-        let boot = boot.map(|boot| BootTimes {
-            isolation: boot.isolation.filter(is_credible),
-            boots_again: boot.boots_again.map(|reason| credible_reason(&reason)),
-            ..boot
-        });
-        Facts {
-            is_code_cached,
-            boot,
-            connected_to: connected_to.map(|servers| credible_reason(&servers)),
-            powered_by: powered_by.filter(is_credible),
-            extensions: files
-                .filter(|path| files::is_credible(path))
-                .map(|path| (path.clone(), fingerprints.path(path)))
-                .collect(),
-        }
-    }
-}
 
 impl Pools {
     pub(super) fn had(&self, pool: &RunningPool) -> Option<Had> {
@@ -122,17 +40,6 @@ impl Pools {
         let known = [running.latest, running.serving].into_iter().flatten();
         let known = known.filter_map(|id| Some((id, self.generations.get(&id)?)));
         reload_diff::kept(known.map(|(id, it)| (id, services.difference(it, settings, extent, fingerprints))))
-    }
-
-    pub(super) fn note_origin(&mut self, id: GenerationId, origin: Option<Fingerprint>) {
-        if let Some(generation) = self.generations.get_mut(&id) {
-            generation.make.begin(origin, !generation.slots.is_empty());
-        }
-    }
-
-    pub(super) fn loads_in_workers(&self, id: GenerationId) -> bool {
-        let generation = self.generations.get(&id);
-        generation.is_some_and(|generation| generation.make.connected_to.is_some())
     }
 
     pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {

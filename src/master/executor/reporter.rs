@@ -134,7 +134,7 @@ impl Executor {
         let id = reporter
             .serving
             .ok_or_else(|| Error::new("start", "no generation serves", Errno::EAGAIN))?;
-        self.open(id)?;
+        self.context.open(id)?;
         let unknown = self
             .context
             .pools
@@ -142,8 +142,12 @@ impl Executor {
             .get(&id)
             .filter(|it| !it.make.is_known);
         let unknown = unknown.map(|generation| generation.settings.pool.clone());
-        let expected =
-            unknown.and_then(|pool| self.context.in_force.expected_name(&self.context.services, &pool));
+        let expected = unknown.and_then(|pool| {
+            self.context
+                .in_force
+                .starts
+                .expected_name(&self.context.services, &pool)
+        });
         let running = self.start_reporting(pool, id, |brief, generation| Brief {
             powered_by: generation.make.powered_by.clone().or(expected),
             ..brief

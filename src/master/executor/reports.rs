@@ -3,7 +3,7 @@
 //! A report counts only for the pool of the socket that it came over.
 
 use super::generation::Generation;
-use super::launches::account;
+use super::start_report::account;
 use super::{GenerationId, Pools};
 use crate::config::Application;
 use crate::master::failed_starts::Kept;

@@ -7,7 +7,7 @@ use super::handover::Handover;
 use super::helpers::Helpers;
 use super::pools::Pools;
 use super::preloader::Preloader;
-use super::preloader::Preloaders;
+use super::preloaders::Preloaders;
 use super::services::Services;
 use crate::handover::names;
 use crate::master::event::{GenerationId, PoolId};

@@ -235,7 +235,7 @@ impl Spawner {
         self.effects.remove_sockets(sockets);
     }
 
-    pub(super) fn end(&mut self) {
+    pub(in crate::master) fn end(&mut self) {
         self.effects.remove_base();
         self.effects.settle(LAST_REMOVALS);
     }

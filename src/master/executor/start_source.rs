@@ -1,6 +1,6 @@
 //! The sources of PHP's start as of the daemon's start or last reload; they hold for later processes.
 
-use super::{Executor, InForce, Services};
+use super::services::Services;
 use crate::config::fpm::release_of;
 use crate::config::{Application, Config, Pool};
 use crate::runtime::php::files::{Fingerprint, Origin};
@@ -42,23 +42,6 @@ pub(super) struct Source {
     pub(super) ini: Option<OwnedFd>,
 }
 
-impl Executor {
-    /// Records a preloader's loaded extensions: later preloaders of the same start must load the same.
-    pub(super) fn note_loaded(&mut self, pid: i32, files: &[PathBuf]) {
-        let Some(preloader) = self.preloaders.by_pid.get(&pid) else {
-            return;
-        };
-        let first = preloader.members.all().next();
-        let generation = first.and_then(|id| self.context.pools.generations.get(&id));
-        let common = preloader.members.sources();
-        let settings = common.or(generation.map(|generation| &generation.settings));
-        let key = settings.and_then(|settings| start_key(&settings.pool));
-        if let Some(start) = key.and_then(|key| self.context.in_force.starts.0.get_mut(&key)) {
-            start.held.note_extensions(files);
-        }
-    }
-}
-
 impl Services {
     /// The present sources for these pools. Read before sockets are bound: a client that finds one may assume that
     /// php.ini was read.
@@ -73,36 +56,49 @@ impl Services {
     }
 }
 
-impl InForce {
+impl Starts {
     /// Holds until the next reload; continuing pools ([`crate::config::Skipped`]) keep theirs.
-    pub(in crate::master) fn hold(&mut self, starts: Starts) {
-        let mut before = std::mem::replace(&mut self.starts, starts);
+    pub(super) fn hold(&mut self, starts: Starts, config: &Config) {
+        let mut before = std::mem::replace(self, starts);
         // A continuing preloader does not send its files again.
-        for (key, start) in &mut self.starts.0 {
+        for (key, start) in &mut self.0 {
             if let Some(before) = before.0.get(key) {
                 start.held.note_extensions(before.held.extensions());
             }
         }
-        let pools = self.config.pools.iter().map(AsRef::as_ref);
-        let kept = pools.filter(|pool: &&Pool| self.config.goes_on(&pool.name));
+        let pools = config.pools.iter().map(AsRef::as_ref);
+        let kept = pools.filter(|pool: &&Pool| config.goes_on(&pool.name));
         for key in kept.filter_map(start_key) {
             if let Some(start) = before.0.remove(&key) {
-                self.starts.0.entry(key).or_insert(start);
+                self.0.entry(key).or_insert(start);
             }
         }
     }
 
+    /// Records a preloader's loaded extensions: later preloaders of the same start must load the same.
+    pub(super) fn note_loaded(&mut self, pool: &Pool, files: &[PathBuf]) {
+        if let Some(start) = start_key(pool).and_then(|key| self.0.get_mut(&key)) {
+            start.held.note_extensions(files);
+        }
+    }
+
+    /// The start of a pool's PHP. An application may need sources that no pool had.
+    fn start(&mut self, services: &Services, pool: &Pool) -> Option<(&mut Start, Origin)> {
+        let (key, origin) = (start_key(pool)?, services.origin(pool)?);
+        let start = self.0.entry(key).or_insert_with(|| Start::new(&origin));
+        Some((start, origin))
+    }
+
     /// The sources for a PHP process of a pool. Changed files are logged once per change.
-    pub(super) fn start_source(&mut self, services: &Services, pool: &Pool) -> Source {
-        let found = start_key(pool).and_then(|key| Some((key, services.origin(pool)?)));
-        let Some((key, origin)) = found else {
+    pub(super) fn source(&mut self, services: &Services, pool: &Pool) -> Source {
+        let Some((start, origin)) = self.start(services, pool) else {
             return Source::default();
         };
-        // An application may need sources that no pool had.
-        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
+        // The next reload finds a difference.
+        let fingerprint = Some(start.held.fingerprint());
         let Some(changes) = start.held.changes(&origin) else {
             return Source {
-                fingerprint: Some(start.held.fingerprint()),
+                fingerprint,
                 ini: None,
             };
         };
@@ -119,8 +115,6 @@ impl InForce {
                 None
             }
         });
-        // The next reload finds the difference.
-        let fingerprint = Some(start.held.fingerprint());
         start.told = Some(changes);
         Source { fingerprint, ini }
     }
@@ -129,8 +123,7 @@ impl InForce {
         let Application::Php(php) = &pool.application else {
             return None;
         };
-        let (key, origin) = (start_key(pool)?, services.origin(pool)?);
-        let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
+        let (start, origin) = self.start(services, pool)?;
         if !exposes(php, start.held.ini()) {
             return None;
         }

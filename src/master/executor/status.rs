@@ -264,7 +264,7 @@ impl Pools {
             .collect();
         workers.sort_by_key(|worker| worker.slot);
         let (preloading, unfit) = generation.preloading();
-        let mut programs = programs.program_status(id);
+        let mut programs = programs.status(id);
         programs.extend(self.helper_processes_status(generation));
         protocol::GenerationStatus {
             id: id.0,

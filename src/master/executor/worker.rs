@@ -1,7 +1,9 @@
 //! A worker as the master knows it, and its signals.
 
+use super::handover::Handover;
 use super::output::Lines;
-use super::{Handover, Pools, slow};
+use super::pools::Pools;
+use super::slow;
 use crate::master::action::Force;
 use crate::master::event::{GenerationId, StopRequest, WorkerId};
 use crate::scoreboard::header;

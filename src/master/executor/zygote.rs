@@ -1,37 +1,27 @@
-//! Zygotes: processes that have started PHP and fork workers for pools of any user. Each pool has its own memory in
-//! place of the shared parts; the master sends it with each fork command.
+//! Pools that use a zygote: a process that has started PHP and forks workers for pools of any user. Each pool has its
+//! own memory in place of the shared parts; the master sends it with each fork command.
 
 use super::generation::Generation;
-use super::launches::{exit_of_report, summary};
-use super::preloader::Command;
-use super::provenance::credible_reason;
-use super::shared::common;
-use super::{Executor, Pools, Preloaders};
-use crate::config::{Application, Config, Pool, Preloading, sharing};
-use crate::master::event::{Ended, GenerationId};
+use super::pools::Pools;
+use crate::config::{Application, Preloading, sharing};
+use crate::master::event::GenerationId;
 use crate::runtime::php::protocol::Parcel;
-use crate::spawn::report::Report;
 use crate::sys::fd::copy;
 use crate::sys::identity::{self, Identity};
 use crate::sys::shared_mappings::Template;
-use crate::sys::{Error, memfile, process, rights};
-use crate::worker::{Settings, WorkerContext};
-use crate::zygotes::{Members, Released, is_needed, shared_sources};
-use nix::sys::signal::Signal;
+use crate::sys::{Error, memfile, rights};
+use crate::worker::Settings;
+use nix::errno::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 const MEMORY: &str = "forkyard php";
 const SETTINGS: &str = "forkyard settings";
+
 /// A pool's user must not be the zygotes' user: its scripts could signal them.
 pub(super) fn not_reserved(identity: Identity) -> Result<Identity, Error> {
     match identity.uid == rights::SOURCE_OF_CHILDREN {
-        true => Err(Error::new(
-            "setuid",
-            identity.uid.to_string(),
-            nix::errno::Errno::EPERM,
-        )),
+        true => Err(Error::new("setuid", identity.uid.to_string(), Errno::EPERM)),
         false => Ok(identity),
     }
 }
@@ -71,234 +61,34 @@ impl Generation {
         }
         settings
     }
-}
 
-impl Executor {
-    /// Before a start: a zygote that was unfit is not tried again before the next reload.
-    pub(super) fn recall_unfit(&mut self, id: GenerationId) {
-        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
-            return;
-        };
-        let common = generation.uses_zygote().then(|| generation.common()).flatten();
-        let reason =
-            common.and_then(|common| self.preloaders.unfit.reason(&common, self.context.in_force.count));
-        if let Some(reason) = reason {
-            generation.make.unfit = Some(reason.to_owned());
-        }
+    /// The sources of its workers' zygote; `None`: it has its own preloader.
+    pub(super) fn common(&self) -> Option<Settings> {
+        self.uses_zygote()
+            .then(|| common(&self.settings_without_faults()))
     }
 
-    /// No such zygote can be made: its pools have their own preloaders until the next reload.
-    fn note_unfit(&mut self, pid: i32, reason: &str) {
-        let Some(preloader) = self.preloaders.by_pid.get(&pid).filter(|it| it.is_zygote()) else {
-            return;
-        };
-        if let Some(common) = preloader.members.sources() {
-            let reload = self.context.in_force.count;
-            self.preloaders.unfit.note(common.clone(), reload, reason);
-        }
-        for id in preloader.members.all() {
-            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
-                generation.make.unfit = Some(reason.to_owned());
-            }
-        }
-    }
-
-    /// Detaches the pools of a zygote that forks no workers for them; `None` if it is none. `is_preliminary`: they try
-    /// their settings, and use another zygote then.
-    fn give_up_zygote(&mut self, pid: i32, reason: &str, is_preliminary: bool) -> Option<Released> {
-        let reason = credible_reason(reason);
-        self.note_unfit(pid, &reason);
-        let released = self.preloaders.by_pid.get_mut(&pid)?.members.give_up()?;
-        // Most pools use a zygote by default.
-        let level = match is_preliminary {
-            true => log::Level::Debug,
-            false => log::Level::Info,
-        };
-        log::log!(
-            level,
-            "PHP can't be started once for all pools: {reason}; each pool gets its own preloader"
-        );
-        Some(released)
-    }
-
-    /// A zygote failed to start: its pools get other preloaders. Returns `false` if it is no zygote.
-    pub(super) fn zygote_failed(&mut self, pid: i32, report: &Report) -> bool {
-        let (reason, exit) = (summary(report), exit_of_report(report));
-        let is_preliminary = self.is_tried_again(report);
-        let is_cancelled = self
-            .preloaders
-            .by_pid
-            .get(&pid)
-            .is_some_and(|it| it.members.is_ending());
-        let given_up = (!is_cancelled).then(|| self.give_up_zygote(pid, reason, is_preliminary));
-        let Some(released) = given_up.flatten() else {
-            return false;
-        };
-        self.preloader_gone(pid, exit);
-        self.replace_zygote(released);
-        true
-    }
-
-    fn replace_zygote(&mut self, released: Released) {
-        for id in released.leaving {
-            self.detach(id, Ended::Code(0));
-        }
-        for id in released.kept {
-            self.start_preloader(id);
-        }
-    }
-
-    pub(super) fn zygote_unfit(&mut self, pid: i32, reason: &str) {
-        let Some(released) = self.give_up_zygote(pid, reason, false) else {
-            return;
-        };
-        let Some(preloader) = self.preloaders.by_pid.get(&pid) else {
-            return;
-        };
-        let start = preloader.start;
-        preloader.close();
-        if let Some(token) = start {
-            // For the kit only; it is reaped like any process.
-            self.context.spawner.is_up(token);
-            self.drain_spawner();
-        }
-        self.replace_zygote(released);
-    }
-
-    /// After a reload, pools only join a zygote that would be made the same again; pools that have another keep it.
-    /// `is_new`: no present zygote may be joined.
-    pub(super) fn outdate_zygotes(&mut self, is_new: bool) {
-        for preloader in self.preloaders.by_pid.values_mut() {
-            let Some(common) = preloader.members.sources() else {
-                continue;
-            };
-            if is_new || !self.context.services.is_as_made(common, preloader) {
-                preloader.members.outdate();
-            }
-        }
-        self.preloaders.zygotes_to_check = true;
-        self.preloaders.zygotes_to_start = true;
-    }
-
-    /// Starts the zygotes that several pools use, so that the first request does not wait for PHP. One for a single
-    /// pool comes with its workers.
-    pub(in crate::master) fn start_zygotes(&mut self) {
-        if !std::mem::take(&mut self.preloaders.zygotes_to_start) {
-            return;
-        }
-        let latest = self.context.pools.by_id.values();
-        let latest =
-            latest.filter_map(|pool| self.context.pools.generations.get(&pool.latest.or(pool.serving)?));
-        let kinds = latest.filter_map(|it| Some((it.common()?, it.has_applications())));
-        for common in shared_sources(kinds, MOST_STARTED_AT_ONCE) {
-            self.try_start_zygote(common);
-        }
-    }
-
-    /// Starts one zygote that several pools can use before the first configuration's pools are opened: that takes as
-    /// long as PHP's start.
-    pub(in crate::master) fn start_first_zygote(&mut self, config: &Config) {
-        let is_root = identity::is_root();
-        let is_users =
-            |pool: &Pool| !is_root || pool.account.user.as_deref().is_some_and(|user| user != "root");
-        let pools = config.pools.iter().filter(|pool| sharing::wants_zygote(pool));
-        let pools = pools.filter(|pool| pool.applications.is_some() || is_users(pool));
-        let kinds = pools.map(|pool| {
-            let settings = self.context.services.bare_settings(pool.clone(), &config.global);
-            (common(&settings), pool.applications.is_some())
-        });
-        for common in shared_sources(kinds, 1) {
-            self.try_start_zygote(common);
-        }
-    }
-
-    fn try_start_zygote(&mut self, common: Settings) {
-        let is_unfit = self
-            .preloaders
-            .unfit
-            .reason(&common, self.context.in_force.count)
-            .is_some();
-        if is_unfit || self.preloaders.zygote_from(&common).is_some() {
-            return;
-        }
-        if let Err(error) = self.start_zygote(common) {
-            log::error!("can't start a zygote: {error}");
-        }
-    }
-
-    pub(in crate::master) fn end_unused_zygotes(&mut self) {
-        if !std::mem::take(&mut self.preloaders.zygotes_to_check) {
-            return;
-        }
-        for zygote in self.preloaders.by_pid.values_mut() {
-            if zygote.members.is_unused() && !self.context.pools.need(&zygote.members) {
-                log::debug!("zygote {} ends: no pools are like it", zygote.pid);
-                zygote.members.end();
-                match zygote.start {
-                    Some(token) => self.context.spawner.cancel(token),
-                    None => zygote.close(),
-                }
-            }
-        }
-        self.drain_spawner();
+    /// The user of its zygote: a new worker still has it when the master first sees it.
+    pub(super) fn zygotes_user(&self) -> Option<u32> {
+        self.uses_zygote().then(|| match identity::is_root() {
+            true => rights::SOURCE_OF_CHILDREN,
+            false => identity::own_user(),
+        })
     }
 }
 
-/// Pools whose zygotes would all differ get them when they need them.
-const MOST_STARTED_AT_ONCE: usize = 4;
-
-/// The time limit of a killed process before it is left alone.
-const END: Duration = Duration::from_secs(2);
-
-impl Preloaders {
-    pub(in crate::master) fn end_zygotes(&mut self) {
-        let zygotes = self.by_pid.values().filter(|it| it.is_zygote());
-        for pid in zygotes.map(|it| it.pid) {
-            let _ = process::send_signal(pid, Signal::SIGKILL);
-            process::reap_soon(pid, END);
-        }
-    }
-
-    /// The fork command with all that a worker needs; `None`: the generation uses no zygote.
-    pub(super) fn command_to_zygote(
-        &mut self,
-        pools: &mut Pools,
-        id: GenerationId,
-        worker: u64,
-        own: WorkerContext,
-    ) -> Result<Result<(Command, Vec<OwnedFd>), WorkerContext>, Error> {
-        let pid = pools.preloader_pid(id);
-        let zygote = pid
-            .and_then(|pid| self.by_pid.get(&pid))
-            .filter(|it| it.is_zygote());
-        let Some(zygote) = zygote else {
-            return Ok(Err(own));
-        };
-        let memory = match &zygote.template {
-            Some(template) => Some(pools.memory(id, template)?),
-            None => None,
-        };
-        let (parcel, mut descriptors) = pools.parcel(id, memory)?;
-        let is_routed = own.is_routed();
-        let (slot, own) = own.take_apart();
-        descriptors.extend(own);
-        let command = Command::Spawn {
-            worker,
-            slot,
-            is_routed,
-            parcel: Some(parcel),
-        };
-        Ok(Ok((command, descriptors)))
+pub(super) fn common(settings: &Settings) -> Settings {
+    Settings {
+        pool: Arc::new(sharing::common(&settings.pool)),
+        identity: None,
+        started: 0,
+        slots: 0,
+        restart_mark: None,
+        ..settings.clone()
     }
 }
 
 impl Pools {
-    fn need(&self, zygote: &Members<Settings>) -> bool {
-        let serves = |it: &&Generation| it.common().is_some_and(|common| zygote.serves(&common));
-        let served = self.generations.values().filter(serves);
-        is_needed(served.map(|it| (it.pool, it.has_applications())))
-    }
-
     pub(super) fn parcel(
         &self,
         id: GenerationId,
@@ -317,23 +107,23 @@ impl Pools {
         Ok((parcel, descriptors))
     }
 
-    pub(super) fn memory(&mut self, id: GenerationId, template: &Template) -> Result<OwnedFd, Error> {
-        let nothing = || Error::new("memory", "the pool is closed", nix::errno::Errno::EINVAL);
+    /// The parcel for a zygote with this template.
+    pub(super) fn parcel_of(
+        &mut self,
+        id: GenerationId,
+        template: Option<&Template>,
+    ) -> Result<(Parcel, Vec<OwnedFd>), Error> {
+        let memory = template.map(|template| self.memory(id, template));
+        self.parcel(id, memory.transpose()?)
+    }
+
+    fn memory(&mut self, id: GenerationId, template: &Template) -> Result<OwnedFd, Error> {
+        let nothing = || Error::new("memory", "the pool is closed", Errno::EINVAL);
         let resources = self.resources_mut(id).ok_or_else(nothing)?;
         let memory = match &resources.memory {
             Some(memory) => memory,
             None => resources.memory.insert(template.fill(MEMORY)?),
         };
         copy(memory)
-    }
-
-    /// The user of a generation's zygote: a new worker still has it when the master first sees it.
-    pub(super) fn zygotes_user(&self, id: GenerationId) -> Option<u32> {
-        let generation = self.generations.get(&id);
-        generation.filter(|generation| generation.uses_zygote())?;
-        Some(match identity::is_root() {
-            true => rights::SOURCE_OF_CHILDREN,
-            false => identity::own_user(),
-        })
     }
 }

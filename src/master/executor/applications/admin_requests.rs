@@ -249,7 +249,7 @@ impl Executor {
             let name = application.get("name").and_then(Value::as_str);
             let known = name.and_then(|name| app_pool.applications.get(Path::new(name)));
             let programs = known
-                .map(|known| self.context.pools.programs_of(&self.programs, known.pool))
+                .map(|known| self.programs.of(&self.context.pools, known.pool))
                 .unwrap_or_default();
             if let (false, Ok(programs)) = (programs.is_empty(), serde_json::to_value(programs)) {
                 application.insert("programs".to_owned(), programs);

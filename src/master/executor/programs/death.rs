@@ -1,15 +1,14 @@
 //! A program process that came up and ended: its report and the answer to requests.
 
-use super::super::early_exit::{End, report_of_end};
-use super::super::launches::summary;
-use super::Executor;
+use super::Programs;
 use super::plan::plan;
 use crate::master::event::GenerationId;
-use crate::master::failed_starts::Kept;
+use crate::master::executor::context::Context;
+use crate::master::executor::effect::Effect;
+use crate::master::executor::start_report::{End, summary};
 use crate::spawn::error::{DOES_NOT_STAY, Ended};
 use crate::spawn::report::Report;
 use crate::spawn::step::{Route, Step};
-use crate::sys::clock;
 use crate::tick::Tick;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +21,19 @@ pub(super) struct Death {
     pub(super) output: String,
 }
 
-impl Executor {
+impl Programs {
     /// Reports a process that restarts after a delay. `refuses`: requests are refused while no process is up.
-    pub(super) fn program_backs_off(
+    pub(super) fn backs_off(
         &mut self,
+        context: &mut Context,
         id: GenerationId,
         index: usize,
         delay: Duration,
         refuses: bool,
     ) {
-        let death = self.programs.slot(id, index).and_then(|slot| slot.death.take());
-        let report = death.and_then(|death| self.report_death(id, death));
-        let Some(record) = self.programs.running.get_mut(&id) else {
+        let death = self.slot(id, index).and_then(|slot| slot.death.take());
+        let report = death.and_then(|death| report(context, id, death));
+        let Some(record) = self.running.get_mut(&id) else {
             return;
         };
         record.last_error = report.as_ref().map(|report| report.id).or(record.last_error);
@@ -55,29 +55,28 @@ impl Executor {
             report.id
         );
     }
+}
 
-    fn report_death(&mut self, id: GenerationId, death: Death) -> Option<Arc<Report>> {
-        let generation = self.context.pools.generations.get(&id)?;
-        let mut plan = plan(&generation.settings)?;
-        plan.secrets = generation.secrets();
-        let report = Arc::new(report_of_end(End {
-            plan,
-            route: Route::SpawnDirectly,
-            step: Step::KitFinish,
-            pid: death.pid,
-            ended: death.ended,
-            began: death.since,
-            output: death.output,
-            is_output_seen: true,
-            words: DOES_NOT_STAY,
-        }));
-        self.applications.note_failure(&[id], &report);
-        self.applications.note_death(id, &report);
-        self.context.pools.errors.keep(Kept {
-            report: Arc::clone(&report),
-            epoch_s: clock::epoch_seconds(),
-            pools: vec![report.plan.group.clone()],
-        });
-        Some(report)
-    }
+fn report(context: &mut Context, id: GenerationId, death: Death) -> Option<Arc<Report>> {
+    let generation = context.pools.generations.get(&id)?;
+    let mut plan = plan(&generation.settings)?;
+    plan.secrets = generation.secrets();
+    let end = End {
+        plan,
+        route: Route::SpawnDirectly,
+        step: Step::KitFinish,
+        pid: death.pid,
+        ended: death.ended,
+        began: death.since,
+        output: death.output,
+        is_output_seen: true,
+        words: DOES_NOT_STAY,
+    };
+    let report = end.report();
+    let died = Effect::ProcessDied(id, Arc::clone(&report));
+    context.services.effects.push_back(died);
+    context
+        .pools
+        .keep_report(&report, vec![report.plan.group.clone()]);
+    Some(report)
 }

@@ -1,9 +1,11 @@
 //! The hand-over of programs.
 
-use super::{Executor, ProcessSlot, ProgramProcess, Programs, RunningProgram, Who};
+use super::{ProcessSlot, ProgramProcess, Programs, RunningProgram};
 use crate::handover::{document, names};
 use crate::master::event::{Ended, GenerationId};
+use crate::master::executor::context::Context;
 use crate::master::executor::output::Lines;
+use crate::master::executor::processes::Who;
 use crate::master::executor::sources::Source;
 use crate::master::program::Program;
 use crate::runtime::http::Share;
@@ -19,15 +21,16 @@ use std::os::fd::OwnedFd;
 /// The unit of start times in /proc (proc(5)): a hundredth of a second.
 const CLOCK_TICK_NANOS: u64 = 10_000_000;
 
-impl Executor {
+impl Programs {
     /// Adopts a generation's program from another master. Returns false if nothing of it is left.
-    pub(in crate::master::executor) fn adopt_program(
+    pub(in crate::master::executor) fn adopt(
         &mut self,
+        context: &mut Context,
         left: &document::SavedGeneration,
         descriptors: &mut HashMap<String, OwnedFd>,
     ) -> Result<bool, Error> {
         let id = GenerationId(left.id);
-        if !self.context.pools.has_program(id) {
+        if !context.pools.has_program(id) {
             return Ok(false);
         }
         let Some(memory) = descriptors.remove(&names::program_table(left.id)) else {
@@ -45,12 +48,12 @@ impl Executor {
         if there.is_empty() {
             // Its workers find the next program's processes.
             (0..left.places as usize).for_each(|index| share.table().withdraw(index));
-            if let Some(generation) = self.context.pools.generations.get_mut(&id) {
+            if let Some(generation) = context.pools.generations.get_mut(&id) {
                 generation.share = Some(share);
             }
             return Ok(false);
         }
-        let in_entries = self.context.pools.logs_entries(id);
+        let in_entries = context.pools.logs_entries(id);
         let mut slots: Vec<ProcessSlot> = (0..left.places).map(|_| ProcessSlot::default()).collect();
         for process in there {
             let index = process.place as usize;
@@ -60,12 +63,12 @@ impl Executor {
             };
             let output = output.map(Guarded::with_descriptors);
             if let Some(output) = &output {
-                self.context
+                context
                     .services
                     .sources
                     .watch(output, Source::ProgramOutput(id, index))?;
             }
-            self.context
+            context
                 .processes
                 .by_pid
                 .insert(process.pid, Who::Program(id, index));
@@ -86,7 +89,7 @@ impl Executor {
         for (index, _) in up.iter().enumerate().filter(|(_, is_up)| !**is_up) {
             share.table().withdraw(index);
         }
-        if let Some(generation) = self.context.pools.generations.get_mut(&id) {
+        if let Some(generation) = context.pools.generations.get_mut(&id) {
             generation.share = Some(share.clone());
         }
         let mut actions = Vec::new();
@@ -98,13 +101,11 @@ impl Executor {
             last_error: None,
             failing: false,
         };
-        self.programs.running.insert(id, record);
-        self.change_program(id, |_, out| out.append(&mut actions));
+        self.running.insert(id, record);
+        self.change(context, id, |_, out| out.append(&mut actions));
         Ok(true)
     }
-}
 
-impl Programs {
     pub(in crate::master::executor) fn programs_left(&self, id: GenerationId) -> Vec<document::SavedProgram> {
         let slots = self.running.get(&id).map(|record| record.slots.as_slice());
         let slots = slots.unwrap_or_default();
@@ -133,11 +134,11 @@ impl Programs {
     }
 }
 
-impl Executor {
+impl Context {
     /// Removes sockets of an earlier master's processes that do not continue: the kernel has told them
     /// that it is gone.
     pub(in crate::master::executor) fn remove_sockets_of_others(&mut self, left: &document::Document) {
-        let by_pid = &self.context.processes.by_pid;
+        let by_pid = &self.processes.by_pid;
         let goes_on = |pid: i32| matches!(by_pid.get(&pid), Some(Who::Program(..)));
         let programs = left
             .generations
@@ -146,7 +147,7 @@ impl Executor {
         let others = programs.filter(|program| !goes_on(program.pid));
         let sockets = others.map(|program| program.sockets.iter().map(adopted_socket).collect());
         for sockets in sockets.collect::<Vec<_>>() {
-            self.context.spawner.remove_sockets(sockets);
+            self.spawner.remove_sockets(sockets);
         }
     }
 }

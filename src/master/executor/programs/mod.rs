@@ -5,12 +5,17 @@ mod death;
 mod handover;
 mod plan;
 
-use super::launches::exit_of_report;
-use super::output::{Lines, PipeRead, read_rest};
+use super::context::Context;
+use super::make::Facts;
+use super::notices::how;
+use super::output::{Lines, read_rest};
+use super::pools::Pools;
+use super::processes::Who;
+use super::services::Services;
 use super::sources::Source;
-use super::spawner::{Purpose, Started};
+use super::spawner::{OutputLine, Purpose, Started};
+use super::start_report::exit_of_report;
 use super::worker::signal_of;
-use super::{Executor, Pools, Services, Who};
 use crate::config::{Address, Application};
 use crate::control::protocol;
 use crate::master::action::Force;
@@ -28,13 +33,14 @@ use death::Death;
 use nix::sys::signal::Signal;
 use plan::{address_of, plan};
 use std::collections::HashMap;
-use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// The most looks; a process that survives SIGKILL must not block the others.
 const MOST_LOOKS: u32 = 200;
+
 /// Programs that answer HTTP, and their processes.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Programs {
@@ -101,13 +107,22 @@ impl RunningProgram {
     }
 }
 
-impl Executor {
-    pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
-        self.open(id)?;
+impl Programs {
+    pub(super) fn start(&mut self, context: &mut Context, id: GenerationId) {
+        if let Err(error) = self.try_start(context, id) {
+            context.cant_start(id, &error);
+        }
+    }
+
+    fn try_start(&mut self, context: &mut Context, id: GenerationId) -> Result<(), Error> {
+        context.open(id)?;
         // Only a reload checks for changed code.
-        let facts = Executor::facts(None, &[], None, true, None, None);
-        self.context.pools.note_facts(id, facts);
-        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
+        let facts = Facts {
+            is_code_cached: true,
+            ..Facts::default()
+        };
+        context.pools.note_facts(id, facts);
+        let Some(generation) = context.pools.generations.get_mut(&id) else {
             return Ok(());
         };
         let Application::Program(settings) = &generation.settings.pool.application else {
@@ -115,7 +130,7 @@ impl Executor {
         };
         let instances = settings.instances as usize;
         let share = generation.share(instances)?;
-        self.programs.running.entry(id).or_insert_with(|| RunningProgram {
+        self.running.entry(id).or_insert_with(|| RunningProgram {
             program: Program::new(instances),
             share,
             slots: (0..instances).map(|_| ProcessSlot::default()).collect(),
@@ -123,89 +138,95 @@ impl Executor {
             last_error: None,
             failing: false,
         });
-        self.context.handover.keep_program_table(&self.context.pools, id);
-        let on_trial = self.context.pools.is_coming(id) || self.context.pools.has_staying_elder(id);
-        self.change_program(id, |program, actions| program.start(on_trial, actions));
+        context.handover.keep_program_table(&context.pools, id);
+        let on_trial = context.pools.is_coming(id) || context.pools.has_staying_elder(id);
+        self.change(context, id, |program, actions| program.start(on_trial, actions));
         Ok(())
     }
 
-    pub(super) fn program_takes_over(&mut self, id: GenerationId) {
-        self.change_program(id, |program, _| program.takes_over());
+    pub(super) fn takes_over(&mut self, id: GenerationId) {
+        if let Some(record) = self.running.get_mut(&id) {
+            record.program.takes_over();
+        }
     }
 
-    /// Stops a generation's program. Returns false if it has none.
-    pub(super) fn stop_program(&mut self, id: GenerationId, force: Force) -> bool {
-        let is_one = self.programs.running.contains_key(&id);
-        self.change_program(id, |program, actions| program.stop(force, actions));
-        is_one
+    pub(super) fn stop(&mut self, context: &mut Context, id: GenerationId, force: Force) {
+        self.change(context, id, |program, actions| program.stop(force, actions));
     }
 
-    fn change_program(&mut self, id: GenerationId, step: impl FnOnce(&mut Program, &mut Vec<ProgramAction>)) {
+    fn change(
+        &mut self,
+        context: &mut Context,
+        id: GenerationId,
+        step: impl FnOnce(&mut Program, &mut Vec<ProgramAction>),
+    ) {
         let mut actions = Vec::new();
-        if let Some(record) = self.programs.running.get_mut(&id) {
+        if let Some(record) = self.running.get_mut(&id) {
             step(&mut record.program, &mut actions);
         }
-        let mut actions = VecDeque::from(actions);
-        while let Some(action) = actions.pop_front() {
-            match action {
-                ProgramAction::Start(index) => self.start_process(id, index),
-                ProgramAction::Cancel(index) => {
-                    let token = self.programs.slot(id, index).and_then(|slot| slot.token);
-                    self.cancel_start(token);
+        for action in actions {
+            self.perform(context, id, action);
+        }
+    }
+
+    fn perform(&mut self, context: &mut Context, id: GenerationId, action: ProgramAction) {
+        match action {
+            ProgramAction::Start(index) => self.start_process(context, id, index),
+            ProgramAction::Cancel(index) => {
+                if let Some(token) = self.slot(id, index).and_then(|slot| slot.token) {
+                    context.spawner.cancel(token);
                 }
-                ProgramAction::BackOff {
-                    index,
-                    delay,
-                    refuses,
-                } => {
-                    self.program_backs_off(id, index, delay, refuses);
+            }
+            ProgramAction::BackOff {
+                index,
+                delay,
+                refuses,
+            } => self.backs_off(context, id, index, delay, refuses),
+            ProgramAction::Stop(index, force) => {
+                self.stop_process(id, index, force);
+                context.handover.generation_changed(id);
+            }
+            ProgramAction::TellReady => {
+                // An application's generation gets the next worker from now on; a pool's only once its workers are up.
+                if !context.pools.is_coming(id) {
+                    self.takes_over(id);
                 }
-                ProgramAction::Stop(index, force) => {
-                    self.programs.stop_process(id, index, force);
-                    self.context.handover.generation_changed(id);
-                }
-                ProgramAction::TellReady => {
-                    // An application's generation gets the next worker from now on; a pool's only once its workers are
-                    // up.
-                    let serves = !self.context.pools.is_coming(id);
-                    if let Some(record) = self.programs.running.get_mut(&id).filter(|_| serves) {
-                        record.program.takes_over();
-                    }
-                    self.context
-                        .services
-                        .happened
-                        .push_back(Event::PreloaderReady(id));
-                }
-                ProgramAction::TellGone { failed } => {
-                    let exit = self.programs.running.get(&id).map(|record| record.last_exit);
-                    let exit = exit.filter(|_| failed).unwrap_or(Ended::Code(0));
-                    self.context
-                        .services
-                        .happened
-                        .push_back(Event::PreloaderGone(id, exit));
-                }
+                let ready = Event::PreloaderReady(id);
+                context.services.happened.push_back(ready);
+            }
+            ProgramAction::TellGone { failed } => {
+                let record = self.running.get(&id).filter(|_| failed);
+                let exit = record.map_or(Ended::Code(0), |record| record.last_exit);
+                let gone = Event::PreloaderGone(id, exit);
+                context.services.happened.push_back(gone);
             }
         }
     }
 
-    fn start_process(&mut self, id: GenerationId, index: usize) {
-        let problem = self.context.pools.read_env_file(id).err();
-        let generation = self.context.pools.generations.get(&id);
-        let Some(mut plan) = generation.and_then(|it| plan(&it.settings_with_secrets())) else {
+    fn start_process(&mut self, context: &mut Context, id: GenerationId, index: usize) {
+        let Some(generation) = context.pools.generations.get_mut(&id) else {
             return;
         };
-        plan.secrets = self.context.pools.secrets(id);
+        let problem = generation.read_env_file().err();
+        let Some(mut plan) = plan(&generation.settings_with_secrets()) else {
+            return;
+        };
+        plan.secrets = generation.secrets();
         plan.problems.extend(problem);
         let purpose = Purpose::Program(id, index);
-        let token = self.context.spawner.spawn(plan, Vec::new(), purpose);
-        if let Some(slot) = self.programs.slot(id, index) {
+        let token = context.spawner.spawn(plan, Vec::new(), purpose);
+        if let Some(slot) = self.slot(id, index) {
             slot.token = Some(token);
         }
-        self.drain_spawner();
     }
 
-    pub(super) fn process_up(&mut self, id: GenerationId, index: usize, started: Started) {
-        let name = self.context.pools.generation_name(id).to_owned();
+    pub(super) fn process_up(
+        &mut self,
+        context: &mut Context,
+        (id, index): (GenerationId, usize),
+        started: Started,
+    ) {
+        let name = context.pools.generation_name(id).to_owned();
         let address = address_of(&started.up.sockets);
         let Process {
             pid,
@@ -219,9 +240,9 @@ impl Executor {
         // On a busy machine its last output is often read before it is known to be up.
         let has_failed = headline(&written.text()).is_some();
         let words = if has_failed { written } else { Capture::default() };
-        let in_entries = self.context.pools.logs_entries(id);
+        let in_entries = context.pools.logs_entries(id);
         let output = output.map(|output| Lines::resume(output, started.splitter).in_entries(in_entries));
-        let Some(record) = self.programs.running.get_mut(&id) else {
+        let Some(record) = self.running.get_mut(&id) else {
             return;
         };
         let is_published = address
@@ -243,7 +264,7 @@ impl Executor {
             words,
         });
         if let Some(output) = &running.output {
-            let sources = &mut self.context.services.sources;
+            let sources = &mut context.services.sources;
             sources.watch_of_pool(&name, output.pipe(), Source::ProgramOutput(id, index));
         }
         match &address {
@@ -258,46 +279,50 @@ impl Executor {
                 running.remains.signal_group(Signal::SIGKILL);
             }
         }
-        self.context.handover.generation_changed(id);
+        context.handover.generation_changed(id);
         if let Some(address) = address.as_ref().filter(|_| is_published) {
-            self.context
-                .pools
-                .show_heirs(&self.programs, id, index, Some((address, pid)));
+            self.show_heirs(&context.pools, id, index, Some((address, pid)));
         }
         if gone.is_none() {
-            self.context.processes.by_pid.insert(pid, Who::Program(id, index));
+            context.processes.by_pid.insert(pid, Who::Program(id, index));
         }
-        self.change_program(id, |program, actions| program.up(index, clock::now(), actions));
+        self.change(context, id, |program, actions| {
+            program.up(index, clock::now(), actions)
+        });
         if let Some(ended) = gone {
-            self.process_gone(id, index, ended);
+            self.process_gone(context, (id, index), ended);
         }
     }
 
-    pub(super) fn process_failed(&mut self, id: GenerationId, index: usize, report: &Report) {
-        self.applications.note_failure(&[id], report);
-        self.context.processes.reported.insert(id);
-        let Some(record) = self.programs.running.get_mut(&id) else {
-            return;
-        };
-        (record.last_exit, record.last_error) = (exit_of_report(report), Some(report.id));
-        if let Some(slot) = record.slots.get_mut(index) {
+    pub(super) fn process_failed(
+        &mut self,
+        context: &mut Context,
+        (id, index): (GenerationId, usize),
+        report: Arc<Report>,
+    ) {
+        if let Some(record) = self.running.get_mut(&id) {
+            (record.last_exit, record.last_error) = (exit_of_report(&report), Some(report.id));
+        }
+        if let Some(slot) = self.slot(id, index) {
             slot.token = None;
         }
-        self.change_program(id, |program, actions| {
-            program.failed(index, clock::now(), actions)
+        context.start_failed(vec![id], report);
+        self.change(context, id, |program, actions| {
+            program.failed(index, clock::now(), actions);
         });
     }
 
-    pub(super) fn process_gone(&mut self, id: GenerationId, index: usize, ended: Ended) {
-        let (programs, services, pools) = (
-            &mut self.programs,
-            &mut self.context.services,
-            &self.context.pools,
-        );
-        read_rest(|| programs.read_program_output(services, pools, id, index));
-        let name = self.context.pools.generation_name(id).to_owned();
-        self.context.pools.show_heirs(&self.programs, id, index, None);
-        let Some(record) = self.programs.running.get_mut(&id) else {
+    pub(super) fn process_gone(
+        &mut self,
+        context: &mut Context,
+        (id, index): (GenerationId, usize),
+        ended: Ended,
+    ) {
+        let (services, pools) = (&mut context.services, &context.pools);
+        read_rest(|| self.read_output(services, pools, id, index));
+        let name = context.pools.generation_name(id).to_owned();
+        self.show_heirs(&context.pools, id, index, None);
+        let Some(record) = self.running.get_mut(&id) else {
             return;
         };
         let table = record.share.table();
@@ -312,24 +337,24 @@ impl Executor {
         let Some(mut running) = slot.running.take() else {
             return;
         };
-        self.context.handover.generation_changed(id);
+        context.handover.generation_changed(id);
         let pid = running.pid;
         if let Some(output) = &mut running.output {
-            if let Some(generation) = self.context.pools.generations.get(&id) {
-                let outlet = generation.outlet(self.context.services.log, "process", pid, "");
+            if let Some(generation) = context.pools.generations.get(&id) {
+                let outlet = generation.outlet(context.services.log, "process", pid, "");
                 output.end_line(|words| {
                     running.words.push(words);
                     outlet.write(words);
                 });
             }
-            self.context.services.sources.forget(output.pipe());
+            context.services.sources.forget(output.pipe());
         }
         if running.is_ending {
             log::debug!("[pool {name}] process {pid} of the application has ended");
         } else {
             log::warn!(
                 "[pool {name}] process {pid} of the application exited {}; it is started again",
-                super::notices::how(record.last_exit)
+                how(record.last_exit)
             );
         }
         running.remains.signal_group(Signal::SIGKILL);
@@ -345,13 +370,13 @@ impl Executor {
             due: Tick::ZERO,
             looks: 0,
         });
-        self.sweep_processes(clock::now());
+        self.sweep(context, clock::now());
     }
 
-    fn sweep_processes(&mut self, now: Tick) {
+    fn sweep(&mut self, context: &mut Context, now: Tick) {
         let (mut gone, mut sockets) = (Vec::new(), Vec::new());
-        let pids = &self.context.processes.by_pid;
-        for (id, record) in &mut self.programs.running {
+        let pids = &context.processes.by_pid;
+        for (id, record) in &mut self.running {
             for (index, slot) in record.slots.iter_mut().enumerate() {
                 let Some(left) = slot.left.as_mut().filter(|left| left.due <= now) else {
                     continue;
@@ -365,57 +390,56 @@ impl Executor {
             }
         }
         for sockets in sockets {
-            self.context.spawner.remove_sockets(sockets);
+            context.spawner.remove_sockets(sockets);
         }
         for (id, index, was_at_work) in gone {
-            self.change_program(id, |program, actions| {
+            self.change(context, id, |program, actions| {
                 program.gone(index, was_at_work, now, actions);
             });
         }
     }
 
-    pub(in crate::master) fn poll_programs(&mut self, now: Tick) {
-        if self.programs.programs_deadline().is_none_or(|due| due > now) {
+    pub(super) fn poll(&mut self, context: &mut Context, now: Tick) {
+        if self.deadline().is_none_or(|due| due > now) {
             return;
         }
-        self.sweep_processes(now);
-        for id in self.programs.running.keys().copied().collect::<Vec<_>>() {
-            self.change_program(id, |program, actions| program.pass(now, actions));
+        self.sweep(context, now);
+        for id in self.running.keys().copied().collect::<Vec<_>>() {
+            self.change(context, id, |program, actions| program.pass(now, actions));
         }
     }
-}
 
-impl Pools {
-    pub(super) fn has_program(&self, id: GenerationId) -> bool {
-        let generation = self.generations.get(&id);
-        generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
+    pub(super) fn of(&self, pools: &Pools, pool: PoolId) -> Vec<protocol::ProcessStatus> {
+        let mut ids: Vec<GenerationId> = pools.generations.of(&pool).map(|(id, _)| id).collect();
+        ids.sort_unstable();
+        ids.into_iter().flat_map(|id| self.status(id)).collect()
     }
 
-    pub(super) fn programs_of(&self, programs: &Programs, pool: PoolId) -> Vec<protocol::ProcessStatus> {
-        let own = self
-            .generations
-            .iter()
-            .filter(|(_, generation)| generation.pool == pool);
-        let mut ids: Vec<GenerationId> = own.map(|(id, _)| *id).collect();
-        ids.sort_unstable();
-        ids.into_iter()
-            .flat_map(|id| programs.program_status(id))
-            .collect()
+    pub(super) fn pids_of(&self, pools: &Pools, id: GenerationId) -> Vec<i32> {
+        let resources = pools.resources(id).into_iter();
+        let molds = resources.flat_map(|it| [it.preloader, it.next_mold]);
+        let program = self.running.get(&id).into_iter().flat_map(RunningProgram::pids);
+        molds.flatten().chain(program).collect()
+    }
+
+    /// Logs a starting process's line. Returns `false` if it is not one's.
+    pub(super) fn take_line(&self, context: &Context, said: &OutputLine) -> bool {
+        let is_its = |program: &RunningProgram| said.token.is_some_and(|token| program.starts(token));
+        let program = self.running.iter().find(|(_, program)| is_its(program));
+        let Some(generation) = program.and_then(|(id, _)| context.pools.generations.get(id)) else {
+            return false;
+        };
+        let outlet = generation.outlet(context.services.log, "process", said.pid, "");
+        outlet.write(&said.line);
+        true
     }
 
     /// Points workers of earlier generations to a process, if their program is gone with the previous master; `None`:
     /// gone.
-    fn show_heirs(
-        &self,
-        programs: &Programs,
-        id: GenerationId,
-        index: usize,
-        address: Option<(&Address, i32)>,
-    ) {
-        let pool = self.generations.get(&id).map(|generation| generation.pool);
-        let others = self.generations.iter();
-        let others =
-            others.filter(|(other, it)| Some(it.pool) == pool && !programs.running.contains_key(other));
+    fn show_heirs(&self, pools: &Pools, id: GenerationId, index: usize, address: Option<(&Address, i32)>) {
+        let pool = pools.generations.get(&id).map(|generation| generation.pool);
+        let others = pools.generations.iter();
+        let others = others.filter(|(other, it)| Some(it.pool) == pool && !self.running.contains_key(other));
         for share in others.filter_map(|(_, generation)| generation.share.as_ref()) {
             match address {
                 Some((address, pid)) => {
@@ -424,6 +448,13 @@ impl Pools {
                 None => share.table().withdraw(index),
             }
         }
+    }
+}
+
+impl Pools {
+    pub(super) fn has_program(&self, id: GenerationId) -> bool {
+        let generation = self.generations.get(&id);
+        generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
     }
 }
 
@@ -443,7 +474,7 @@ impl Programs {
         }
     }
 
-    pub(super) fn program_status(&self, id: GenerationId) -> Vec<protocol::ProcessStatus> {
+    pub(super) fn status(&self, id: GenerationId) -> Vec<protocol::ProcessStatus> {
         let Some(record) = self.running.get(&id) else {
             return Vec::new();
         };
@@ -465,7 +496,7 @@ impl Programs {
         record.slots.iter().enumerate().map(one).collect()
     }
 
-    pub(in crate::master) fn programs_deadline(&self) -> Option<Tick> {
+    pub(super) fn deadline(&self) -> Option<Tick> {
         let cores = self
             .running
             .values()
@@ -476,34 +507,24 @@ impl Programs {
     }
 
     /// Logs a program's output. Returns `true` if there may be more.
-    pub(super) fn read_program_output(
+    pub(super) fn read_output(
         &mut self,
         services: &mut Services,
         pools: &Pools,
         id: GenerationId,
         index: usize,
     ) -> bool {
-        let Some(running) = self.slot(id, index).and_then(|slot| slot.running.as_mut()) else {
+        let slot = self.slot(id, index);
+        let running = slot.and_then(|slot| slot.running.as_mut());
+        let (Some(running), Some(generation)) = (running, pools.generations.get(&id)) else {
             return false;
         };
-        let pid = running.pid;
-        let Some(mut output) = running.output.take() else {
-            return false;
-        };
-        let look = pools.generations.get(&id).map_or(PipeRead::Ended, |generation| {
-            let outlet = generation.outlet(services.log, "process", pid, "");
-            output.read_within(outlet.room(), |words| {
-                running.words.push(words);
-                running.words.push(b"\n");
-                outlet.write(words);
-            })
-        });
-        services.sources.hold_entry(output.due());
-        if look == PipeRead::Ended {
-            services.sources.forget(output.pipe());
-        } else if let Some(running) = self.slot(id, index).and_then(|slot| slot.running.as_mut()) {
-            running.output = Some(output);
-        }
-        look == PipeRead::More
+        let outlet = generation.outlet(services.log, "process", running.pid, "");
+        let (output, words) = (&mut running.output, &mut running.words);
+        Lines::read_open(output, &mut services.sources, outlet.room(), |line| {
+            words.push(line);
+            words.push(b"\n");
+            outlet.write(line);
+        })
     }
 }

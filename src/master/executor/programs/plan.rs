@@ -1,7 +1,7 @@
 //! How a program's processes start, and their addresses.
 
 use crate::config::{Address, Application, Listens};
-use crate::master::executor::launches::account;
+use crate::master::executor::start_report::account;
 use crate::spawn::NODE_SCRIPT;
 use crate::spawn::handshake::properties::{self, Socket};
 use crate::spawn::plan::{Kind, Limit, OwnSocket, Plan};

@@ -3,13 +3,16 @@
 //! The old workers' parent writes the paths into a pipe, and the new workers' parent reads them. If one is a zygote, it
 //! forks a process for this as the pool's user. The master waits until a second pipe closes or the time is over.
 
-use super::generation::Generation;
-use super::preloader::Command;
-use super::shared::Facts;
-use super::sources::Source;
-use super::{Executor, Pools, Preloaders, Services};
+use super::Preloaders;
 use crate::config::{Application, Php};
 use crate::master::event::{Event, GenerationId};
+use crate::master::executor::context::Context;
+use crate::master::executor::generation::Generation;
+use crate::master::executor::make::Facts;
+use crate::master::executor::pools::Pools;
+use crate::master::executor::preloader::Command;
+use crate::master::executor::services::Services;
+use crate::master::executor::sources::Source;
 use crate::runtime::php::protocol::WARM_TIMEOUT;
 use crate::sys::fd::{copy, pipe};
 use crate::sys::{Error, clock};
@@ -28,32 +31,23 @@ pub(super) struct WarmUp {
     /// It closes when everything is compiled.
     done: OwnedFd,
     /// The generation then serves in any case: a pool's user can stop the process that compiles.
-    until: Tick,
-}
-
-impl Executor {
-    /// The warm-up is done or late: the generation may have workers.
-    pub(super) fn warmed_up(&mut self, id: GenerationId) {
-        if self.preloaders.end_warm_up(&mut self.context.services, id) {
-            self.context
-                .services
-                .happened
-                .push_back(Event::PreloaderReady(id));
-        }
-    }
-
-    pub(super) fn poll_warm_ups(&mut self, now: Tick) {
-        let warm_ups = self.preloaders.warm_ups.iter();
-        let late = warm_ups.filter(|(_, warm_up)| warm_up.until <= now);
-        for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.warmed_up(id);
-        }
-    }
+    pub(super) until: Tick,
 }
 
 impl Preloaders {
-    pub(super) fn warm_ups_deadline(&self) -> Option<Tick> {
-        self.warm_ups.values().map(|warm_up| warm_up.until).min()
+    /// The warm-up is done or late: the generation may have workers.
+    pub(in crate::master::executor) fn warmed_up(&mut self, services: &mut Services, id: GenerationId) {
+        if self.end_warm_up(services, id) {
+            services.happened.push_back(Event::PreloaderReady(id));
+        }
+    }
+
+    pub(in crate::master::executor) fn poll(&mut self, services: &mut Services, now: Tick) {
+        let warm_ups = self.warm_ups.iter();
+        let late = warm_ups.filter(|(_, warm_up)| warm_up.until <= now);
+        for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.warmed_up(services, id);
+        }
     }
 
     pub(super) fn ask_for_scripts(&mut self, pools: &Pools, id: GenerationId) -> Option<OwnedFd> {
@@ -104,31 +98,21 @@ impl Preloaders {
     }
 
     /// A generation's zygote is ready: starts the warm-up, or reports the generation ready.
-    pub(super) fn zygote_serves(
-        &mut self,
-        services: &mut Services,
-        pools: &mut Pools,
-        id: GenerationId,
-        facts: Facts,
-    ) {
-        pools.note_facts(id, facts);
-        match self.warm_up(services, pools, id) {
-            Ok(true) => {}
-            Ok(false) => services.happened.push_back(Event::PreloaderReady(id)),
-            Err(error) => {
-                log::error!("[pool {}] warm-up: {error}", pools.generation_name(id));
-                services.happened.push_back(Event::PreloaderReady(id));
-            }
+    pub(super) fn zygote_serves(&mut self, context: &mut Context, id: GenerationId, facts: Facts) {
+        context.pools.note_facts(id, facts);
+        let begun = self.warm_up(context, id).unwrap_or_else(|error| {
+            log::error!("[pool {}] warm-up: {error}", context.pools.generation_name(id));
+            false
+        });
+        if !begun {
+            let ready = Event::PreloaderReady(id);
+            context.services.happened.push_back(ready);
         }
     }
 
     /// Returns `false` if there is nothing to compile.
-    fn warm_up(
-        &mut self,
-        services: &mut Services,
-        pools: &mut Pools,
-        id: GenerationId,
-    ) -> Result<bool, Error> {
+    fn warm_up(&mut self, context: &mut Context, id: GenerationId) -> Result<bool, Error> {
+        let pools = &mut context.pools;
         let Some(names) = self.ask_for_scripts(pools, id) else {
             return Ok(false);
         };
@@ -137,11 +121,9 @@ impl Preloaders {
         let Some(zygote) = self.preloader_of(pools, id) else {
             return Ok(false);
         };
-        let template = zygote.template.as_ref();
-        let memory = template.map(|template| pools.memory(id, template)).transpose()?;
-        let (parcel, mut descriptors) = pools.parcel(id, memory)?;
+        let (parcel, mut descriptors) = pools.parcel_of(id, zygote.template.as_ref())?;
         let (done, until_done) = pipe(false)?;
-        services.sources.watch(&done, Source::WarmUp(id))?;
+        context.services.sources.watch(&done, Source::WarmUp(id))?;
         descriptors.extend([until_done, names]);
         let command = Command::Warm { parcel: Some(parcel) };
         zygote.send(&command, descriptors);

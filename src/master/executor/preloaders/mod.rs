@@ -1,0 +1,358 @@
+//! Preloaders: processes that fork the workers of generations. The core gives each generation a preloader; here
+//! generations are attached to one of their own, or to a zygote. [`crate::zygotes`] decides.
+
+mod answers;
+mod launch;
+mod molds;
+mod trial;
+mod warm;
+mod zygotes;
+
+use super::app_log::{outlet_of_preloader, whose};
+use super::context::Context;
+use super::output::{LINE_BYTES, Lines, read_rest};
+use super::pools::Pools;
+use super::preloader::{Command, Preloader};
+use super::processes::Who;
+use super::services::Services;
+use super::sources::Source;
+use super::spawner::{OutputLine, Started};
+use super::start_report::{exit_of_report, say_report};
+use crate::master::action::Force;
+use crate::master::event::{Ended, Event, GenerationId, WorkerId};
+use crate::spawn::event::Token;
+use crate::spawn::report::Report;
+use crate::sys::Error;
+use crate::tick::Tick;
+use crate::worker::{Settings, WorkerContext};
+use crate::zygotes::{Stop, Unfit};
+use nix::errno::Errno;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use warm::WarmUp;
+
+/// Preloaders and zygotes.
+#[derive(Debug, Default)]
+pub(in crate::master) struct Preloaders {
+    pub(super) by_pid: HashMap<i32, Preloader>,
+    /// Second preloaders whose process is not known yet.
+    seconds: HashMap<GenerationId, Preloader>,
+    warm_ups: HashMap<GenerationId, WarmUp>,
+    unfit: Unfit<Settings>,
+    /// Whether something has changed since the last search for unused zygotes.
+    pub(super) zygotes_to_check: bool,
+    /// Whether a configuration has come since zygotes were last started.
+    pub(super) zygotes_to_start: bool,
+}
+
+impl Preloaders {
+    pub(super) fn start(&mut self, context: &mut Context, id: GenerationId) {
+        self.recall_unfit(context, id);
+        let started = match self.attach(context, id) {
+            Ok(false) => self.start_own(context, id),
+            attached => attached.map(|_| ()),
+        };
+        if let Err(error) = started {
+            context.cant_start(id, &error);
+        }
+    }
+
+    /// Attaches a generation to a zygote, which gets nothing of it yet. Returns `false` if none fits.
+    fn attach(&mut self, context: &mut Context, id: GenerationId) -> Result<bool, Error> {
+        let generation = context.pools.generations.get(&id);
+        let common = generation.and_then(|generation| generation.common());
+        let Some(preloader) = common.and_then(|common| self.zygote_from(&common)) else {
+            return Ok(false);
+        };
+        context.open(id)?;
+        // A failing start reports the fault.
+        if context.pools.read_env_file(id).is_err() {
+            return Ok(false);
+        }
+        preloader.members.join(id);
+        let (pid, origin) = (preloader.pid, preloader.origin);
+        let facts = preloader.facts.clone().filter(|_| preloader.start.is_none());
+        log::debug!(
+            "[pool {}] has workers of zygote {pid}",
+            context.pools.generation_name(id)
+        );
+        context.pools.set_preloader(id, Some(pid));
+        if let Some(generation) = context.pools.generations.get_mut(&id) {
+            generation.make.begin(origin, !generation.slots.is_empty());
+        }
+        if let Some(facts) = facts {
+            self.zygote_serves(context, id, facts);
+        }
+        Ok(true)
+    }
+
+    pub(super) fn stop(&mut self, context: &mut Context, id: GenerationId, force: Force) {
+        let has_unforked = !context.pools.unforked_of(id).is_empty();
+        let Some(preloader) = self.preloader_of(&context.pools, id) else {
+            return;
+        };
+        let start = preloader.start;
+        match preloader.members.stop(id, force, start.is_some(), has_unforked) {
+            Stop::Leave => self.detach(context, id, Ended::Code(0)),
+            Stop::Forget => preloader.send_plain(&Command::Forget {
+                generation: u64::from(id.0),
+            }),
+            Stop::Wait => {}
+            Stop::Cancel => start.into_iter().for_each(|token| context.spawner.cancel(token)),
+            Stop::Expire => start.into_iter().for_each(|token| context.spawner.expire(token)),
+            Stop::Close => preloader.close(),
+            Stop::Signal(force) => preloader.stop(force),
+        }
+    }
+
+    /// Sends the fork command for a worker.
+    ///
+    /// # Errors
+    /// There is no preloader, or the memory for a zygote's worker can't be made.
+    pub(super) fn fork(
+        &mut self,
+        context: &mut Context,
+        worker: WorkerId,
+        id: GenerationId,
+        own: WorkerContext,
+    ) -> Result<(), Error> {
+        let Some(preloader) = self.preloader_of(&context.pools, id) else {
+            return Err(Error::new("fork", "there is no preloader", Errno::ESRCH));
+        };
+        let (parcel, mut descriptors) = match preloader.is_zygote() {
+            true => {
+                let (parcel, descriptors) = context.pools.parcel_of(id, preloader.template.as_ref())?;
+                (Some(parcel), descriptors)
+            }
+            false => (None, Vec::new()),
+        };
+        let is_routed = own.is_routed();
+        let (slot, own) = own.take_apart();
+        descriptors.extend(own);
+        let command = Command::Spawn {
+            worker: worker.0,
+            slot,
+            is_routed,
+            parcel,
+        };
+        preloader.send(&command, descriptors);
+        Ok(())
+    }
+
+    fn detach(&mut self, context: &mut Context, id: GenerationId, exit: Ended) {
+        self.find_unannounced(context, id);
+        self.end_warm_up(&mut context.services, id);
+        if let Some(preloader) = self.preloader_of(&context.pools, id) {
+            preloader.members.leave(id);
+        }
+        self.zygotes_to_check = true;
+        context.pools.set_preloader(id, None);
+        for worker in context.pools.unforked_of(id) {
+            context.fork_failed(worker);
+        }
+        context.pools.vacated.insert(id);
+        let gone = Event::PreloaderGone(id, exit);
+        context.services.happened.push_back(gone);
+    }
+
+    /// Adopts workers that an ended preloader made without announcing them: they have their slots and may serve.
+    fn find_unannounced(&mut self, context: &mut Context, id: GenerationId) {
+        for worker in context.pools.unforked_of(id) {
+            let pid = context.pools.pid_in_slot(worker);
+            if let Some(pid) = pid.filter(|pid| context.is_new_child(id, *pid)) {
+                let preloader = self.preloader_of(&context.pools, id);
+                let traceable = preloader.and_then(|it| it.traceable.clone());
+                context.forked_as(worker, pid, traceable);
+            }
+        }
+    }
+
+    fn preloader_of(&mut self, pools: &Pools, id: GenerationId) -> Option<&mut Preloader> {
+        let pid = pools.preloader_pid(id)?;
+        self.by_pid.get_mut(&pid)
+    }
+
+    fn name(&self, pools: &Pools, pid: i32) -> String {
+        let preloader = self.by_pid.get(&pid);
+        preloader.map_or_else(String::new, |it| whose(&pools.generations, it).0)
+    }
+
+    fn starting(&mut self, token: Token) -> Option<&mut Preloader> {
+        let mut preloaders = self.by_pid.values_mut();
+        preloaders.find(|preloader| preloader.start == Some(token))
+    }
+
+    pub(super) fn up(&mut self, context: &mut Context, token: Token, started: Started) {
+        let Some(preloader) = self.starting(token) else {
+            return;
+        };
+        let pid = preloader.pid;
+        context.processes.by_pid.insert(pid, Who::Preloader);
+        preloader.start = None;
+        log::debug!(
+            "preloader {pid} is up after {:?}",
+            started.up.ended.since(started.up.started)
+        );
+        if let Some(output) = started.process.output {
+            let (name, _) = whose(&context.pools.generations, preloader);
+            let sources = &mut context.services.sources;
+            sources.watch_of_pool(&name, &output, Source::PreloaderOutput(pid));
+            let in_entries = !context.services.speaks_as_fpm;
+            preloader.output = Some(Lines::resume(output, started.splitter).in_entries(in_entries));
+        }
+        self.note_ready(context, pid);
+        if let Some(ended) = started.process.gone {
+            context.processes.by_pid.remove(&pid);
+            self.gone(context, pid, ended);
+        }
+    }
+
+    /// Notifies the core that a preloader is up and has sent its facts.
+    fn note_ready(&mut self, context: &mut Context, pid: i32) {
+        let Some(preloader) = self.by_pid.get(&pid).filter(|it| it.start.is_none()) else {
+            return;
+        };
+        let Some(facts) = preloader.facts.clone() else {
+            return;
+        };
+        let is_zygote = preloader.is_zygote();
+        for id in preloader.members.kept().collect::<Vec<_>>() {
+            if context.pools.next_mold_pid(id) == Some(pid) {
+                context.services.happened.push_back(Event::NextMoldReady(id));
+            } else if is_zygote {
+                self.zygote_serves(context, id, facts.clone());
+            } else {
+                context.pools.note_facts(id, facts.clone());
+                context.services.happened.push_back(Event::PreloaderReady(id));
+            }
+        }
+    }
+
+    /// A start failed. `id`: its generation; `None`: a zygote was started ahead of its generations.
+    pub(super) fn failed(
+        &mut self,
+        context: &mut Context,
+        token: Token,
+        id: Option<GenerationId>,
+        report: Arc<Report>,
+    ) {
+        let exit = exit_of_report(&report);
+        let pid = self.starting(token).map(|it| it.pid);
+        if pid.is_some_and(|pid| self.zygote_failed(context, pid, &report)) {
+            return;
+        }
+        if let Some(id) = id {
+            if self.try_again(context, &report) {
+                return;
+            }
+            if let Some(generation) = context.pools.generations.get_mut(&id) {
+                generation.make.trial = None;
+            }
+            let preloader = pid.and_then(|pid| self.by_pid.get(&pid));
+            let members = preloader.map_or(vec![id], |it| it.members.all().collect());
+            context.start_failed(members, report);
+        }
+        match (pid, id) {
+            (Some(pid), _) => self.gone(context, pid, exit),
+            (None, Some(id)) => {
+                let gone = Event::PreloaderGone(id, exit);
+                context.services.happened.push_back(gone);
+            }
+            (None, None) => {}
+        }
+    }
+
+    pub(super) fn gone(&mut self, context: &mut Context, pid: i32, exit: Ended) {
+        // Its last answers count: those workers exist.
+        read_rest(|| self.hear(context, pid));
+        self.read_output(&mut context.services, &context.pools, pid);
+        let Some(mut preloader) = self.by_pid.remove(&pid) else {
+            return;
+        };
+        context.services.sources.forget(&preloader.channel);
+        if let Some(mut output) = preloader.output.take() {
+            // A child may still hold the pipe.
+            let (name, file) = whose(&context.pools.generations, &preloader);
+            let outlet = outlet_of_preloader(context.services.log, &name, file, pid);
+            output.end_line(|line| {
+                outlet.write(line);
+                preloader.note_output(line);
+            });
+            context.services.sources.forget(output.pipe());
+        }
+        for id in preloader.members.all() {
+            let said = preloader.last_lines.clone();
+            context.processes.last_lines.insert(id, said);
+            if context.pools.next_mold_pid(id) == Some(pid) {
+                context.detach_next_mold(id, exit);
+            } else {
+                self.detach(context, id, exit);
+            }
+        }
+    }
+
+    /// Logs a starting preloader's line. Returns `false` if it is not one's.
+    pub(super) fn take_line(&mut self, context: &Context, said: &OutputLine) -> bool {
+        let Some(preloader) = said.token.and_then(|token| self.starting(token)) else {
+            return false;
+        };
+        let (name, file) = whose(&context.pools.generations, preloader);
+        outlet_of_preloader(context.services.log, &name, file, preloader.pid).write(&said.line);
+        preloader.note_output(&said.line);
+        true
+    }
+
+    /// Logs and keeps the report of a failed start, unless another start follows.
+    pub(super) fn take_report(&self, context: &mut Context, report: &Arc<Report>) {
+        if self.is_tried_again(context, report) {
+            return;
+        }
+        let pools = &mut context.pools;
+        let before = pools.errors.last(&report.plan.group);
+        let is_known = before.is_some_and(|before| {
+            let (before, now) = (&before.report.failure, &report.failure);
+            (&before.summary, &before.details) == (&now.summary, &now.details)
+        });
+        say_report(report, is_known);
+        let preloader = report.pid.and_then(|pid| self.by_pid.get(&pid));
+        let members = preloader.into_iter().flat_map(|it| it.members.all());
+        let mut names: BTreeSet<String> = members.map(|id| pools.generation_name(id).to_owned()).collect();
+        if names.is_empty() {
+            names.insert(report.plan.group.clone());
+        }
+        pools.keep_report(report, names.into_iter().collect());
+    }
+
+    /// Logs a preloader's output. Returns `true` if there may be more.
+    pub(super) fn read_output(&mut self, services: &mut Services, pools: &Pools, pid: i32) -> bool {
+        let Some(preloader) = self.by_pid.get_mut(&pid) else {
+            return false;
+        };
+        let (name, file) = whose(&pools.generations, preloader);
+        let outlet = outlet_of_preloader(services.log, &name, file, pid);
+        let mut output = preloader.output.take();
+        let more = Lines::read_open(&mut output, &mut services.sources, LINE_BYTES, |line| {
+            outlet.write(line);
+            preloader.note_output(line);
+        });
+        preloader.output = output;
+        more
+    }
+
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        self.warm_ups.values().map(|warm_up| warm_up.until).min()
+    }
+}
+
+impl Pools {
+    pub(super) fn preloader_pid(&self, id: GenerationId) -> Option<i32> {
+        self.resources(id)?.preloader
+    }
+
+    fn set_preloader(&mut self, id: GenerationId, pid: Option<i32>) {
+        if let Some(resources) = self.resources_mut(id) {
+            resources.preloader = pid;
+            resources.memory = None;
+        }
+    }
+}
