@@ -1,6 +1,7 @@
 //! The state that several parts of the executor read and change.
 
 use super::handover::Handover;
+use super::helpers::Helpers;
 use super::pools::Pools;
 use super::processes::Processes;
 use super::services::Services;
@@ -15,6 +16,7 @@ pub(in crate::master) struct Context {
     pub(in crate::master) in_force: InForce,
     pub(in crate::master) processes: Processes,
     pub(in crate::master) pools: Pools,
+    pub(in crate::master) helpers: Helpers,
     pub(in crate::master) handover: Handover,
     pub(in crate::master) spawner: Spawner,
 }

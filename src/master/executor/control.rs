@@ -56,10 +56,6 @@ pub(in crate::master) enum Rights {
 }
 
 impl Control {
-    pub(super) fn is_there(&self, id: u64) -> bool {
-        self.sessions.contains_key(&id)
-    }
-
     fn listener(&self, which: ControlSocket) -> Option<&Listener> {
         match which {
             ControlSocket::Main => self.listener.as_ref(),
@@ -219,7 +215,7 @@ impl Executor {
         if let Some(session) = self.control.sessions.remove(&id) {
             self.context.services.sources.forget(session.socket());
             self.control.guests.remove(id);
-            self.applications.end_leases(id);
+            self.applications.end_leases(&self.context.helpers, id);
         }
     }
 

@@ -1,10 +1,9 @@
 //! Reaps children and reports their ends.
 
 use super::app_log::{outlet_of_preloader, whose};
-use super::helper_process::HelperId;
 use super::output::read_rest;
 use super::preloader::ChannelInput;
-use super::slow::Traceable;
+use super::slow::{Traceable, tracer_gone};
 use super::{Executor, Pools, Preloaders, Processes, Who};
 use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
@@ -28,7 +27,7 @@ impl Executor {
         for generation in seconds {
             self.hear_next_mold(generation);
         }
-        self.kill_stopped_helpers();
+        self.context.helpers.kill_stopped();
         self.context.processes.has_more_dead = false;
         for count in 0.. {
             // Thousands may end at once, for example a start's leftovers; others get their turn in between.
@@ -53,19 +52,10 @@ impl Executor {
                     .context
                     .handover
                     .rehearsal_ended(&mut self.context.services, ended),
-                Some(Who::Helper(id)) => {
-                    self.helper_gone(id, pid, ended);
-                    if let HelperId::Reporter(pool) = id {
-                        self.context.pools.vacate(pool);
-                    }
-                }
-                Some(Who::UnavailableResponder(pool)) => {
-                    self.unavailable_responder_gone(pool, pid);
-                    self.context.pools.vacate(pool);
-                }
+                Some(Who::Helper(id)) => self.helper_gone(id, pid, ended),
                 Some(Who::Preloader) => self.preloader_gone(pid, ended),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
-                Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
+                Some(Who::Tracer(worker)) => tracer_gone(worker, ended),
                 None if self.context.spawner.reaped(pid, ended) => self.drain_spawner(),
                 None if process::is_writer(pid) => {
                     self.context.pools.reopen_access_logs();
@@ -104,7 +94,7 @@ impl Executor {
             self.accept_notify(generation);
         }
         let had_work = self.context.processes.note_death(&self.context.pools, id, pid);
-        self.tell_jobs_of_death(id, pid, exit);
+        self.jobs.note_death(&mut self.context, id, pid, exit);
         self.context.pools.count_exit(id, exit);
         if let Some(mut worker) = self.context.pools.workers.remove(&id) {
             self.context
@@ -123,7 +113,7 @@ impl Executor {
             self.context.pools.vacated.insert(worker.generation);
             self.context.handover.unkeep_worker(id, &worker);
         }
-        self.applications.instance_gone(id);
+        self.applications.instance_gone(&self.context, id);
         self.context
             .services
             .happened

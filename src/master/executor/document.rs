@@ -120,10 +120,10 @@ impl Executor {
                 all.extend(names::queue(id.0).into_iter().zip([&**out, into]));
             }
         }
-        for (id, reporter) in &self.helpers.reporters {
-            all.push((names::status(id.0), &reporter.listener.socket));
+        for (id, listener) in self.reporters.listeners() {
+            all.push((names::status(id.0), &listener.socket));
         }
-        let jobs = self.helpers.jobs_tcp.socket();
+        let jobs = self.jobs.tcp.socket();
         all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
         for (id, generation) in self
             .context

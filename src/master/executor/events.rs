@@ -46,10 +46,8 @@ impl Executor {
             }
             // The loop handles it.
             Source::Status(_) => false,
-            Source::Router(pool) => self.hear_router(pool),
-            Source::Inspector(pool) => self.hear_inspector(pool),
-            Source::HelperMessages(id) => self.read_helper_messages(id),
-            Source::Jobs => self.hear_jobs(),
+            Source::HelperChannel(id) => self.hear_helper(id),
+            Source::HelperMessages(id) => self.context.helpers.read_messages(&mut self.context.services, id),
             Source::Spawner(token) => {
                 self.on_spawner_ready(token);
                 false
@@ -139,7 +137,7 @@ impl Executor {
                     self.context.services.happened.push_back(Event::WorkerUp(id));
                 }
             }
-            self.applications.instance_up(&self.context.pools, id);
+            self.applications.instance_up(&self.context, id);
         }
         if generation_is_well {
             if let Some(generation) = self.context.pools.generations.get_mut(&id) {

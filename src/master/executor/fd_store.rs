@@ -1,7 +1,7 @@
 //! Stores descriptors and the document with the service manager, so that another master can follow a killed one.
 
 use super::handover_changes::Stale;
-use super::{Executor, Handover, Helpers, InForce, Pools, WorkerProcess};
+use super::{Executor, Handover, InForce, Pools, WorkerProcess};
 use crate::config::{self, Config};
 use crate::handover::document::{Document, Stopping};
 use crate::handover::{frame, names};
@@ -254,9 +254,9 @@ impl Handover {
         }
     }
 
-    pub(super) fn keep_status(&mut self, helpers: &Helpers, id: PoolId) {
-        if let (Some(store), Some(reporter)) = (&mut self.fd_store, helpers.reporters.get(&id)) {
-            store.keep(&names::status(id.0), reporter.listener.socket.as_fd());
+    pub(super) fn keep_status(&mut self, id: PoolId, socket: &OwnedFd) {
+        if let Some(store) = &mut self.fd_store {
+            store.keep(&names::status(id.0), socket.as_fd());
         }
     }
 

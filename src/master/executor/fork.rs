@@ -1,5 +1,6 @@
 //! Forks workers, directly or through a preloader.
 
+use super::context::Context;
 use super::generation::Generation;
 use super::helper::zone;
 use super::output::Lines;
@@ -50,7 +51,7 @@ impl Executor {
     }
 
     fn try_fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) -> Result<(), Error> {
-        self.open(id)?;
+        self.context.open(id)?;
         let Some(generation) = self.context.pools.generations.get_mut(&id) else {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
@@ -224,13 +225,15 @@ impl Executor {
             self.context.services.happened.push_back(Event::Forked(worker));
             self.context.pools.count_start(worker);
             if self.context.pools.workers.get(&worker).is_some_and(|new| new.up) {
-                self.applications.instance_up(&self.context.pools, worker);
+                self.applications.instance_up(&self.context, worker);
             }
         }
     }
+}
 
+impl Context {
     pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
-        let Some(generation) = self.context.pools.generations.get_mut(&id) else {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
         };
         if generation.pipes().is_some() {
@@ -238,10 +241,10 @@ impl Executor {
         }
         generation.open()?;
         for (fd, source) in generation.pipes().into_iter().flat_map(|pipes| pipes.sources(id)) {
-            self.context.services.sources.watch(fd, source)?;
+            self.services.sources.watch(fd, source)?;
         }
         let pool = generation.pool;
-        self.context.handover.keep_generation(&self.context.pools, id);
+        self.handover.keep_generation(&self.pools, id);
         self.open_queue(pool)
     }
 }

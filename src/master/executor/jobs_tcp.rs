@@ -2,7 +2,7 @@
 
 use super::apply_error::ApplyError;
 use super::control::private;
-use super::{Executor, Handover};
+use super::handover::Handover;
 use crate::config::{Address, Config, Secret};
 use crate::handover::names;
 use crate::listen::{Listener, bind};
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 #[derive(Debug)]
-pub(super) struct Tcp {
+struct Tcp {
     listener: Listener,
     secret: Secret,
 }
@@ -68,29 +68,27 @@ impl JobsTcp {
         }
         is_changed
     }
-}
 
-impl Executor {
-    pub(super) fn prepare_jobs_tcp(&mut self, config: &Config) -> Result<(), ApplyError> {
+    pub(super) fn prepare(&mut self, handover: &mut Handover, config: &Config) -> Result<(), ApplyError> {
         let Some(wanted) = config.jobs.as_ref().and_then(|jobs| jobs.tcp.as_ref()) else {
-            self.helpers.jobs_tcp.prepared = None;
+            self.prepared = None;
             return Ok(());
         };
         let secret = secret::read(&wanted.secret_file).map_err(ApplyError::Secret)?;
         let address = Address::Tcp(wanted.address);
         // The daemon's start may prepare twice.
-        let before = self.helpers.jobs_tcp.prepared.take();
+        let before = self.prepared.take();
         let opened = before.filter(|before| before.address == wanted.address);
         let is_there = |tcp: &Tcp| tcp.listener.address == address;
         let listener = match opened.and_then(|opened| opened.listener) {
             Some(listener) => Some(listener),
-            None if self.helpers.jobs_tcp.present.as_ref().is_some_and(is_there) => None,
+            None if self.present.as_ref().is_some_and(is_there) => None,
             None => {
-                let bound = bind(&private(address, 0), &mut self.context.handover.inherited);
+                let bound = bind(&private(address, 0), &mut handover.inherited);
                 Some(bound.map_err(ApplyError::JobsListen)?)
             }
         };
-        self.helpers.jobs_tcp.prepared = Some(Prepared {
+        self.prepared = Some(Prepared {
             address: wanted.address,
             listener,
             secret,

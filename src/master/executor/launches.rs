@@ -76,7 +76,7 @@ impl Executor {
     }
 
     pub(super) fn try_start_preloader(&mut self, id: GenerationId) -> Result<(), Error> {
-        self.open(id)?;
+        self.context.open(id)?;
         let generation = self.context.pools.generations.get(&id);
         let pool = generation.map(|it| Arc::clone(&it.settings.pool));
         let source = pool.map(|pool| self.context.in_force.start_source(&self.context.services, &pool));

@@ -19,6 +19,7 @@ mod fork;
 mod generation;
 mod handover;
 mod helper;
+mod helper_id;
 mod helper_process;
 mod helpers;
 mod jobs;
@@ -58,7 +59,6 @@ mod start_source;
 mod status;
 mod totals;
 mod trial;
-mod unavailable;
 mod upgrade;
 mod warm;
 mod watch;
@@ -69,8 +69,11 @@ mod zygote;
 use super::action::Action;
 use super::event::{GenerationId, PoolId, WorkerId};
 use crate::config::Config;
+use crate::control::protocol::Answer;
+use crate::life::Happened;
 use crate::logs::Log;
 use crate::master::manager::Manager;
+use crate::sys::process::Ended;
 use crate::tick::Tick;
 use crate::worker::Runtime;
 use applications::Applications;
@@ -79,7 +82,9 @@ use control::Control;
 use effect::Effect;
 use generation::Generation;
 use handover::Handover;
+use helper_id::HelperId;
 use helpers::Helpers;
+use jobs::Jobs;
 use mio::Registry;
 use orphans::Orphans;
 use pools::Pools;
@@ -87,6 +92,7 @@ use preloader::Preloaders;
 use processes::{Processes, Who};
 use programs::Programs;
 use reload::Reload;
+use reporter::Reporters;
 use services::Services;
 use sources::Sources;
 use spawner::Spawner;
@@ -110,7 +116,8 @@ pub(super) struct Executor {
     pub(super) context: Context,
     pub(super) preloaders: Preloaders,
     programs: Programs,
-    pub(super) helpers: Helpers,
+    reporters: Reporters,
+    pub(super) jobs: Jobs,
     pub(super) applications: Applications,
     pub(super) reload: Reload,
     pub(super) control: Control,
@@ -152,12 +159,14 @@ impl Executor {
                 in_force: InForce::new(config),
                 processes: Processes::default(),
                 pools: Pools::default(),
+                helpers: Helpers::default(),
                 handover: Handover::default(),
                 spawner,
             },
             preloaders: Preloaders::default(),
             programs: Programs::default(),
-            helpers: Helpers::default(),
+            reporters: Reporters::default(),
+            jobs: Jobs::default(),
             applications: Applications::default(),
             reload: Reload::default(),
             control: Control::default(),
@@ -168,11 +177,11 @@ impl Executor {
 
     pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
         let deadlines = [
-            self.helpers_deadline(),
+            self.context.helpers.deadline(),
             self.context.spawner.spawner_deadline(),
             self.preloaders.warm_ups_deadline(),
             self.programs.programs_deadline(),
-            self.applications.asking_deadline(),
+            self.applications.deadline(),
             self.control.control_deadline(),
             self.context.handover.upgrade_deadline(),
             self.context.services.sources.entries_deadline(),
@@ -185,9 +194,10 @@ impl Executor {
     }
 
     pub(in crate::master) fn poll(&mut self, now: Tick, manager: &Manager) {
-        self.poll_reporters(|pool| manager.serving(pool));
-        self.poll_helpers(now);
-        self.poll_asked(now);
+        self.reporters
+            .poll(&mut self.context, &self.preloaders, |pool| manager.serving(pool));
+        self.context.helpers.poll(&mut self.context.services, now);
+        self.applications.poll(&mut self.context.services, now);
         self.poll_control(now);
         self.poll_spawner(now);
         self.poll_warm_ups(now);
@@ -200,8 +210,97 @@ impl Executor {
     pub(in crate::master) fn settle(&mut self) {
         while let Some(effect) = self.context.services.effects.pop_front() {
             match effect {
+                Effect::HelperDue(id) => self.start_helper(id),
+                Effect::HelperLeaves(id, happened) => self.ask_helper(id, happened),
+                Effect::HelperIdle(id) => match id {
+                    HelperId::Reporter(pool) => self.reporters.watch(&mut self.context, pool),
+                    HelperId::Router(pool) => self.applications.router_ended(&mut self.context, pool),
+                    HelperId::Responder(_) | HelperId::Inspector(_) | HelperId::Jobs => {}
+                },
+                Effect::Answered(asker, answer) => self.answer(asker, &answer),
+                Effect::StatusDue(asker, views) => {
+                    let mut status = self.status(&views);
+                    if let Rights::Own(uid) = self.control.rights(asker) {
+                        self.applications.leave_own(&mut status, uid);
+                    }
+                    self.answer(asker, &Answer::Status(Box::new(status)));
+                }
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
             }
+        }
+    }
+
+    fn ask_helper(&mut self, id: HelperId, happened: Happened) {
+        match (id, happened) {
+            (HelperId::Reporter(_), _) => self.context.helpers.close_channel(id),
+            (HelperId::Router(pool), Happened::Leave(limit)) => {
+                self.applications.ask_to_finish(&self.context, pool, limit)
+            }
+            (HelperId::Jobs, _) => jobs::stop_taking(&self.context.helpers),
+            _ => {}
+        }
+    }
+
+    fn start_helper(&mut self, id: HelperId) {
+        let context = &mut self.context;
+        let started = match id {
+            HelperId::Reporter(pool) => self.reporters.start(context, pool),
+            HelperId::Router(pool) | HelperId::Inspector(pool) => self.applications.start(context, pool, id),
+            HelperId::Jobs => self.jobs.start(context),
+            // The core lets it start.
+            HelperId::Responder(_) => Ok(()),
+        };
+        if let Err(error) = started {
+            context.helpers.start_failed(&mut context.services, id, &error);
+        }
+    }
+
+    fn hear_helper(&mut self, id: HelperId) -> bool {
+        match id {
+            HelperId::Router(pool) => self.applications.hear_router(&mut self.context, pool),
+            HelperId::Inspector(pool) => self.applications.hear_inspector(&mut self.context, pool),
+            HelperId::Jobs => self.jobs.hear(&mut self.context),
+            HelperId::Reporter(_) | HelperId::Responder(_) => false,
+        }
+    }
+
+    fn helper_gone(&mut self, id: HelperId, pid: i32, ended: Ended) {
+        if let HelperId::Reporter(pool) | HelperId::Responder(pool) = id {
+            self.context.pools.vacate(pool);
+        }
+        if matches!(id, HelperId::Inspector(_)) {
+            output::read_rest(|| self.hear_helper(id));
+        }
+        let context = &mut self.context;
+        if !context.helpers.gone(&mut context.services, id, pid, ended) {
+            return;
+        }
+        match id {
+            HelperId::Router(pool) => self.applications.router_gone(context, pool),
+            HelperId::Responder(pool) => self.reporters.responder_gone(context, pool, pid),
+            HelperId::Reporter(_) | HelperId::Inspector(_) | HelperId::Jobs => {}
+        }
+    }
+
+    pub(in crate::master) fn reporter_needed(&mut self, pool: PoolId, serving: Option<GenerationId>) {
+        self.reporters
+            .needed(&mut self.context, &self.preloaders, pool, serving);
+    }
+
+    /// Lets every router finish. Returns `false` if there is none.
+    pub(in crate::master) fn finish_routers(&mut self) -> bool {
+        self.applications.finish(&mut self.context);
+        self.settle();
+        self.applications.has_routers()
+    }
+
+    /// Ends the helpers when the daemon ends.
+    pub(in crate::master) fn end_helpers(&mut self) {
+        let context = &mut self.context;
+        context.helpers.end(&mut context.services, &context.processes);
+        self.jobs.remove_file();
+        for (_, listener) in self.reporters.listeners() {
+            listener.remove_file();
         }
     }
 
@@ -220,9 +319,9 @@ impl Executor {
             Action::StartPreloader(generation) => self.start_preloader(generation),
             Action::StopPreloader(generation, force) => self.stop_preloader(generation, force),
             Action::UnavailableResponder(pool, generation, wait) => {
-                self.unavailable_responder(pool, generation, wait)
+                self.reporters.refuse(&mut self.context, pool, generation, wait)
             }
-            Action::StopUnavailableResponder(pool) => self.helpers.stop_unavailable_responder(pool),
+            Action::StopUnavailableResponder(pool) => self.reporters.stop_refusing(&mut self.context, pool),
             Action::Promote(worker, generation) => self.preloaders.promote(
                 &mut self.context.services,
                 &self.context.pools,
@@ -237,7 +336,7 @@ impl Executor {
             Action::Fork(worker, generation, slot) => self.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.context.pools.retire(&mut self.context.handover, worker),
             Action::Fill(order, worker) => self.applications.fill_order(order, worker),
-            Action::Fail(order) => self.applications.fail_order(order),
+            Action::Fail(order) => self.applications.fail_order(&self.context, order),
             Action::Wake(pool) => self.context.pools.wake_worker(pool),
             Action::RespondTimeout(worker) => self
                 .context
@@ -245,7 +344,7 @@ impl Executor {
                 .respond_timeout(&mut self.context.handover, worker),
             Action::Kill(worker, force) => self.context.pools.kill(&mut self.context.handover, worker, force),
             Action::Publish(generation, figures) => self.context.pools.publish(generation, figures),
-            Action::Trace(worker) => self.trace(worker),
+            Action::Trace(worker) => self.context.trace(worker),
             Action::Renew => self.renew(),
             Action::DropGeneration(generation) => self.drop_generation(generation),
             Action::ClosePool(pool) => self.close_pool(pool),

@@ -1,6 +1,7 @@
 //! Pools: their sockets and their generations' settings.
 
 use super::apply_error::ApplyError;
+use super::context::Context;
 use super::counters::AllCounters;
 use super::effect::Effect;
 use super::end_request::keeps_time;
@@ -127,9 +128,9 @@ pub(in crate::master) struct Pools {
     pub(super) last_generation: u32,
 }
 
-impl Executor {
+impl Context {
     pub(super) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(pool) = self.context.pools.by_id.get_mut(&id) else {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return Ok(());
         };
         if pool.queue.is_some() {
@@ -139,13 +140,15 @@ impl Executor {
         let (out, into) = socket_pair(SockType::SeqPacket)?;
         let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
         if pool.watched {
-            self.context.services.sources.watch(&queue.0, Source::Work(id))?;
+            self.services.sources.watch(&queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
-        self.context.handover.keep_pool(&self.context.pools, id);
+        self.handover.keep_pool(&self.pools, id);
         Ok(())
     }
+}
 
+impl Executor {
     pub(super) fn drop_generation(&mut self, id: GenerationId) {
         self.reload.forget_reload_of(id);
         self.context.pools.take_over_counts(id);
@@ -171,7 +174,7 @@ impl Executor {
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.context.pools.unwatch(&mut self.context.services, id);
-        self.close_reporter(id);
+        self.reporters.close(&mut self.context, id);
         if let Some(pool) = self.context.pools.by_id.remove(&id) {
             let Some(listener) = pool.listener else {
                 return self.applications.forget_application(id);
@@ -191,7 +194,8 @@ impl Executor {
             self.context
                 .handover
                 .unkeep(listener.chain(http).chain(names::queue(id.0)));
-            self.dismiss_router(id, self.context.in_force.config.global.process_control_timeout);
+            let limit = self.context.in_force.config.global.process_control_timeout;
+            self.applications.dismiss(&mut self.context, id, limit);
         }
     }
 }
@@ -215,6 +219,12 @@ impl Pools {
             }
             _ => Err(Error::new("start", "the pool is closed", Errno::EINVAL)),
         }
+    }
+
+    pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
+        let name = name.to_owned();
+        let named = self.by_id.of(&name).filter(|(_, pool)| pool.listener.is_some());
+        named.map(|(id, _)| id).collect()
     }
 
     pub(super) fn pool_name(&self, pool: PoolId) -> &str {

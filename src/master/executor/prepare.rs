@@ -54,12 +54,12 @@ impl Executor {
         self.context.handover.measure_store(&config);
         config.go_on_with(&self.context.in_force.config);
         let _accounts = accounts::hold();
-        self.prepare_jobs_tcp(&config)?;
+        self.jobs.tcp.prepare(&mut self.context.handover, &config)?;
         let prospects = match self.prospects(&mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
                 if reload_plan::gives_up_sockets(self.context.in_force.count == 1) {
-                    self.helpers.jobs_tcp.give_up();
+                    self.jobs.tcp.give_up();
                 }
                 return Err(error);
             }
@@ -270,7 +270,8 @@ impl Executor {
             log::warn!("[pool {name}] the file of its status' socket was gone: it is bound again");
         }
         let status_listen = settings.pool.status_listen.as_deref();
-        self.set_reporter(pool, &name, status_listen, sockets.status);
+        self.reporters
+            .set(&mut self.context, pool, &name, status_listen, sockets.status);
         let http_listen = settings.pool.http_listen.as_deref();
         let before = self
             .context
@@ -284,7 +285,8 @@ impl Executor {
             (before, http_listen),
             sockets.http,
         );
-        self.set_router(pool, &settings.pool, extent);
+        self.applications
+            .set(&mut self.context, pool, &settings.pool, extent);
         let is_routed = settings.pool.applications.is_some();
         let mut trial = false;
         let generation = match Next::of(kept) {

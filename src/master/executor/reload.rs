@@ -149,12 +149,7 @@ impl Executor {
                 continue;
             };
             sockets.extend(pool.listener.as_ref().map(named));
-            sockets.extend(
-                self.helpers
-                    .reporters
-                    .get(&id)
-                    .map(|reporter| named(&reporter.listener)),
-            );
+            sockets.extend(self.reporters.listener(id).map(named));
         }
         sockets
     }

@@ -2,8 +2,9 @@
 //! scoreboard, and a zygote pool's OPcache memory remain.
 
 use super::generation::{Generation, Pipes};
+use super::helpers::Helpers;
 use super::preloader::Preloader;
-use super::{Executor, Handover, Helpers, Pools, Preloaders, Services};
+use super::{Executor, Handover, Pools, Preloaders, Services};
 use crate::handover::names;
 use crate::master::event::{GenerationId, PoolId};
 use crate::master::resting::{Holder, Holdings};
@@ -14,7 +15,11 @@ use std::time::Duration;
 impl Executor {
     pub(in crate::master) fn rest_generations(&mut self) {
         for id in std::mem::take(&mut self.context.pools.vacated) {
-            if !self.context.pools.rests(&self.preloaders, &self.helpers, id) {
+            if !self
+                .context
+                .pools
+                .rests(&self.preloaders, &self.context.helpers, id)
+            {
                 continue;
             }
             // The last output is logged by these settings.
@@ -54,12 +59,6 @@ impl Executor {
         for (fd, _) in pipes.sources(id) {
             self.context.services.sources.forget(fd);
         }
-    }
-}
-
-impl Helpers {
-    fn answers_for(&self, pool: PoolId) -> bool {
-        self.unavailable_responders.contains_key(&pool) || self.has_reporter(pool)
     }
 }
 

@@ -38,7 +38,7 @@ impl Executor {
         let Some(pid) = self.preloaders.fitting_preloader(&self.context.pools, id) else {
             return Ok(false);
         };
-        self.open(id)?;
+        self.context.open(id)?;
         // A failing start reports the fault.
         if self.context.pools.read_env_file(id).is_err() {
             return Ok(false);

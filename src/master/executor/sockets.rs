@@ -63,8 +63,8 @@ impl Executor {
             None => {}
         }
         if let Some(wanted) = &pool.status_listen {
-            let open = self.helpers.reporter_at(&self.context.pools, &pool.name, wanted);
-            let listener = open.and_then(|id| Some(&self.helpers.reporters.get(&id)?.listener));
+            let open = self.reporters.at(&self.context.pools, &pool.name, wanted);
+            let listener = open.and_then(|id| self.reporters.listener(id));
             let path = listener.filter(|it| it.is_ours()).map(Listener::state);
             let is_lost = path.is_some_and(|state| state != ListenerState::Open);
             if open.is_none() || is_lost {
@@ -108,7 +108,7 @@ impl Executor {
         let is_shut_down = self.context.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
         // A socket that was shut down has refused its waiting connections.
         if !has_router && !is_shut_down {
-            if let Err(error) = self.open_queue(to) {
+            if let Err(error) = self.context.open_queue(to) {
                 log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
             }
             match self.context.pools.pass_on(from, to) {

@@ -103,7 +103,7 @@ impl RunningProgram {
 
 impl Executor {
     pub(super) fn start_program(&mut self, id: GenerationId) -> Result<(), Error> {
-        self.open(id)?;
+        self.context.open(id)?;
         // Only a reload checks for changed code.
         let facts = Executor::facts(None, &[], None, true, None, None);
         self.context.pools.note_facts(id, facts);

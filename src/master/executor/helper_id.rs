@@ -1,0 +1,26 @@
+use crate::master::event::PoolId;
+use std::fmt;
+
+/// A kind of helper process, of a pool or of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::master) enum HelperId {
+    Reporter(PoolId),
+    /// Refuses requests with 503.
+    Responder(PoolId),
+    // Before the router, which asks it at once.
+    Inspector(PoolId),
+    Router(PoolId),
+    Jobs,
+}
+
+impl fmt::Display for HelperId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HelperId::Reporter(_) => "reporter",
+            HelperId::Responder(_) => "503 responder",
+            HelperId::Inspector(_) => "inspector",
+            HelperId::Router(_) => "router",
+            HelperId::Jobs => "process that keeps them",
+        })
+    }
+}
