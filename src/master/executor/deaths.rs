@@ -1,6 +1,7 @@
 //! Reaps children and reports their ends.
 
 use super::app_log::{outlet_of_preloader, whose};
+use super::helper_id::HelperId;
 use super::output::read_rest;
 use super::preloader::ChannelInput;
 use super::slow::{Traceable, tracer_gone};
@@ -52,7 +53,14 @@ impl Executor {
                     .context
                     .handover
                     .rehearsal_ended(&mut self.context.services, ended),
-                Some(Who::Helper(id)) => self.helper_gone(id, pid, ended),
+                Some(Who::Helper(id)) => {
+                    if let HelperId::Reporter(pool) | HelperId::Responder(pool) = id {
+                        self.context.pools.vacate(pool);
+                    }
+                    self.context
+                        .helpers
+                        .gone(&mut self.context.services, id, pid, ended);
+                }
                 Some(Who::Preloader) => self.preloader_gone(pid, ended),
                 Some(Who::Program(id, index)) => self.process_gone(id, index, ended),
                 Some(Who::Tracer(worker)) => tracer_gone(worker, ended),

@@ -1,18 +1,14 @@
 //! Effects of one part of the executor on others.
 
-use super::helper_id::HelperId;
+use super::helper_id::{HelperId, HelperStep};
 use crate::control::protocol::Answer;
-use crate::life::Happened;
 use crate::master::event::PoolId;
 use serde_json::Value;
 
 /// A part pushes it to `Services::effects`; [`super::Executor::settle`] routes it.
 #[derive(Debug)]
 pub(super) enum Effect {
-    HelperDue(HelperId),
-    HelperLeaves(HelperId, Happened),
-    /// It is gone until it is needed.
-    HelperIdle(HelperId),
+    Helper(HelperId, HelperStep),
     /// A client's request has its answer.
     Answered(u64, Answer),
     /// The routers' views for a client's status have come, or their time is over.

@@ -2,6 +2,7 @@
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::deaths::request_and_script;
+use super::helper_id::HelperId;
 use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::{Executor, GenerationId, PoolId, Pools, Preloaders, Processes, Services, WorkerId};
@@ -46,7 +47,8 @@ impl Executor {
             }
             // The loop handles it.
             Source::Status(_) => false,
-            Source::HelperChannel(id) => self.hear_helper(id),
+            Source::HelperChannel(HelperId::Jobs) => self.jobs.hear(&mut self.context),
+            Source::HelperChannel(id) => self.applications.hear(&mut self.context, id),
             Source::HelperMessages(id) => self.context.helpers.read_messages(&mut self.context.services, id),
             Source::Spawner(token) => {
                 self.on_spawner_ready(token);

@@ -1,5 +1,6 @@
 use crate::master::event::PoolId;
 use std::fmt;
+use std::time::Duration;
 
 /// A kind of helper process, of a pool or of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,6 +12,18 @@ pub(in crate::master) enum HelperId {
     Inspector(PoolId),
     Router(PoolId),
     Jobs,
+}
+
+/// What a part does about its helper.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum HelperStep {
+    Start,
+    /// Tells it to stop within this time.
+    Ask(Duration),
+    /// It is gone until it is needed.
+    Idle,
+    /// Its process, with this number, has ended.
+    Gone(i32),
 }
 
 impl fmt::Display for HelperId {

@@ -1,7 +1,7 @@
 //! All helper processes. [`Helper`] decides when a wanted one starts and stops; its part performs that.
 
 use super::effect::Effect;
-use super::helper_id::HelperId;
+use super::helper_id::{HelperId, HelperStep};
 use super::helper_process::HelperProcess;
 use super::notices;
 use super::output::{Lines, PipeRead, read_rest};
@@ -88,17 +88,18 @@ impl Helpers {
         let Some(wanted) = self.wanted.get_mut(&id) else {
             return;
         };
-        match wanted.life.handle(happened, clock::now()) {
-            HelperAction::None => {}
-            HelperAction::Start => services.effects.push_back(Effect::HelperDue(id)),
-            HelperAction::Ask => services.effects.push_back(Effect::HelperLeaves(id, happened)),
-            HelperAction::Kill => self.kill(id),
-            HelperAction::BackOff(delay) => {
+        let step = match (wanted.life.handle(happened, clock::now()), happened) {
+            (HelperAction::Start, _) => HelperStep::Start,
+            (HelperAction::Idle, _) => HelperStep::Idle,
+            (HelperAction::Ask, Happened::Leave(limit)) => HelperStep::Ask(limit),
+            (HelperAction::Kill, _) => return self.kill(id),
+            (HelperAction::BackOff(delay), _) => {
                 let (name, seconds) = (name(&self.wanted, id), delay.as_secs_f64());
-                log::warn!("{name} is not well; the next try is in {seconds} s");
+                return log::warn!("{name} is not well; the next try is in {seconds} s");
             }
-            HelperAction::Idle => services.effects.push_back(Effect::HelperIdle(id)),
-        }
+            (HelperAction::None | HelperAction::Ask, _) => return,
+        };
+        services.effects.push_back(Effect::Helper(id, step));
     }
 
     pub(super) fn start_failed(&mut self, services: &mut Services, id: HelperId, error: &Error) {
@@ -141,14 +142,14 @@ impl Helpers {
         Ok(())
     }
 
-    /// Forgets a reaped process. Returns `false` for an older one of its kind.
-    pub(super) fn gone(&mut self, services: &mut Services, id: HelperId, pid: i32, ended: Ended) -> bool {
+    /// Forgets a reaped process; an older one of its kind is forgotten already.
+    pub(super) fn gone(&mut self, services: &mut Services, id: HelperId, pid: i32, ended: Ended) {
         self.read_messages(services, id);
         if self.pid(id) != Some(pid) {
-            return false;
+            return;
         }
         let Some(process) = self.running.remove(&id) else {
-            return false;
+            return;
         };
         forget(&mut services.sources, &process);
         let happened = match (id, ended) {
@@ -161,8 +162,9 @@ impl Helpers {
             let (name, how) = (name(&self.wanted, id), notices::how(ended));
             log::warn!("{name} (pid {pid}) exited {how}");
         }
+        let gone = Effect::Helper(id, HelperStep::Gone(pid));
+        services.effects.push_back(gone);
         self.tell(services, id, happened);
-        true
     }
 
     fn is_leaving(&self, id: HelperId) -> bool {

@@ -6,7 +6,7 @@
 use super::context::{Context, InForce};
 use super::control::private;
 use super::helper::zone;
-use super::helper_id::HelperId;
+use super::helper_id::{HelperId, HelperStep};
 use super::helper_process::HelperProcess;
 use super::helpers::Helpers;
 use super::jobs_tcp::JobsTcp;
@@ -109,7 +109,16 @@ impl Jobs {
         tell(&context.helpers, &ToJobs::Settings(Box::new(told)), &sockets);
     }
 
-    pub(super) fn start(&self, context: &mut Context) -> Result<(), Error> {
+    pub(super) fn follow_process(&self, context: &mut Context, step: HelperStep) -> Result<(), Error> {
+        match step {
+            HelperStep::Start => return self.start(context),
+            HelperStep::Ask(_) => tell(&context.helpers, &ToJobs::Stopping, &[]),
+            HelperStep::Idle | HelperStep::Gone(_) => {}
+        }
+        Ok(())
+    }
+
+    fn start(&self, context: &mut Context) -> Result<(), Error> {
         let Some(state) = &self.state else {
             return Ok(());
         };
@@ -129,16 +138,12 @@ impl Jobs {
         if let Some(socket) = self.tcp.socket() {
             passed.push(copy(socket)?);
         }
-        let Context {
-            helpers,
-            services,
-            processes,
-            ..
-        } = context;
         let program = state.settings.store.program();
-        let pid = services.start_program(program, TITLE, &(start, identity), passed, zone())?;
+        let pid = context
+            .services
+            .start_program(program, TITLE, &(start, identity), passed, zone())?;
         let process = HelperProcess::new(pid, channel, Some(messages));
-        helpers.started(services, processes, HelperId::Jobs, process)
+        context.helper_started(HelperId::Jobs, process)
     }
 
     pub(in crate::master) fn stop(&self, context: &mut Context) {
@@ -241,10 +246,6 @@ pub(super) fn status(in_force: &InForce) -> Option<Box<JobsStatus>> {
         socket: jobs.listen.clone(),
         stats: None,
     }))
-}
-
-pub(super) fn stop_taking(helpers: &Helpers) {
-    tell(helpers, &ToJobs::Stopping, &[]);
 }
 
 fn tell(helpers: &Helpers, message: &ToJobs<JobsTold>, descriptors: &[i32]) {

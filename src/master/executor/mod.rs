@@ -70,10 +70,8 @@ use super::action::Action;
 use super::event::{GenerationId, PoolId, WorkerId};
 use crate::config::Config;
 use crate::control::protocol::Answer;
-use crate::life::Happened;
 use crate::logs::Log;
 use crate::master::manager::Manager;
-use crate::sys::process::Ended;
 use crate::tick::Tick;
 use crate::worker::Runtime;
 use applications::Applications;
@@ -82,7 +80,7 @@ use control::Control;
 use effect::Effect;
 use generation::Generation;
 use handover::Handover;
-use helper_id::HelperId;
+use helper_id::{HelperId, HelperStep};
 use helpers::Helpers;
 use jobs::Jobs;
 use mio::Registry;
@@ -210,13 +208,7 @@ impl Executor {
     pub(in crate::master) fn settle(&mut self) {
         while let Some(effect) = self.context.services.effects.pop_front() {
             match effect {
-                Effect::HelperDue(id) => self.start_helper(id),
-                Effect::HelperLeaves(id, happened) => self.ask_helper(id, happened),
-                Effect::HelperIdle(id) => match id {
-                    HelperId::Reporter(pool) => self.reporters.watch(&mut self.context, pool),
-                    HelperId::Router(pool) => self.applications.router_ended(&mut self.context, pool),
-                    HelperId::Responder(_) | HelperId::Inspector(_) | HelperId::Jobs => {}
-                },
+                Effect::Helper(id, step) => self.follow_helper(id, step),
                 Effect::Answered(asker, answer) => self.answer(asker, &answer),
                 Effect::StatusDue(asker, views) => {
                     let mut status = self.status(&views);
@@ -230,55 +222,18 @@ impl Executor {
         }
     }
 
-    fn ask_helper(&mut self, id: HelperId, happened: Happened) {
-        match (id, happened) {
-            (HelperId::Reporter(_), _) => self.context.helpers.close_channel(id),
-            (HelperId::Router(pool), Happened::Leave(limit)) => {
-                self.applications.ask_to_finish(&self.context, pool, limit)
+    fn follow_helper(&mut self, id: HelperId, step: HelperStep) {
+        let context = &mut self.context;
+        let followed = match id {
+            HelperId::Reporter(pool) => self.reporters.follow_reporter(context, pool, step),
+            HelperId::Responder(pool) => self.reporters.follow_responder(context, pool, step),
+            HelperId::Router(pool) | HelperId::Inspector(pool) => {
+                self.applications.follow_helper(context, pool, id, step)
             }
-            (HelperId::Jobs, _) => jobs::stop_taking(&self.context.helpers),
-            _ => {}
-        }
-    }
-
-    fn start_helper(&mut self, id: HelperId) {
-        let context = &mut self.context;
-        let started = match id {
-            HelperId::Reporter(pool) => self.reporters.start(context, pool),
-            HelperId::Router(pool) | HelperId::Inspector(pool) => self.applications.start(context, pool, id),
-            HelperId::Jobs => self.jobs.start(context),
-            // The core lets it start.
-            HelperId::Responder(_) => Ok(()),
+            HelperId::Jobs => self.jobs.follow_process(context, step),
         };
-        if let Err(error) = started {
+        if let Err(error) = followed {
             context.helpers.start_failed(&mut context.services, id, &error);
-        }
-    }
-
-    fn hear_helper(&mut self, id: HelperId) -> bool {
-        match id {
-            HelperId::Router(pool) => self.applications.hear_router(&mut self.context, pool),
-            HelperId::Inspector(pool) => self.applications.hear_inspector(&mut self.context, pool),
-            HelperId::Jobs => self.jobs.hear(&mut self.context),
-            HelperId::Reporter(_) | HelperId::Responder(_) => false,
-        }
-    }
-
-    fn helper_gone(&mut self, id: HelperId, pid: i32, ended: Ended) {
-        if let HelperId::Reporter(pool) | HelperId::Responder(pool) = id {
-            self.context.pools.vacate(pool);
-        }
-        if matches!(id, HelperId::Inspector(_)) {
-            output::read_rest(|| self.hear_helper(id));
-        }
-        let context = &mut self.context;
-        if !context.helpers.gone(&mut context.services, id, pid, ended) {
-            return;
-        }
-        match id {
-            HelperId::Router(pool) => self.applications.router_gone(context, pool),
-            HelperId::Responder(pool) => self.reporters.responder_gone(context, pool, pid),
-            HelperId::Reporter(_) | HelperId::Inspector(_) | HelperId::Jobs => {}
         }
     }
 

@@ -302,10 +302,6 @@ impl Pools {
         }
     }
 
-    pub(super) fn add_pool_of_application(&mut self, handover: &mut Handover, name: &str) -> PoolId {
-        self.add_pool(handover, name, None)
-    }
-
     pub(super) fn add_pool(
         &mut self,
         handover: &mut Handover,

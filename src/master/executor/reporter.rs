@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::generation::Generation;
 use super::helper::{own_user, zone};
-use super::helper_id::HelperId;
+use super::helper_id::{HelperId, HelperStep};
 use super::helper_process::HelperProcess;
 use super::pools::Pools;
 use super::preloader::{Preloader, Preloaders};
@@ -143,17 +143,25 @@ impl Reporters {
         context.helpers.tell(&mut context.services, id, Happened::Needed);
     }
 
-    /// Watches for the next client.
-    pub(super) fn watch(&self, context: &mut Context, pool: PoolId) {
-        if let Some(reporter) = self.by_pool.get(&pool) {
-            reporter.watch(context, pool);
-        }
-    }
-
-    pub(super) fn start(&self, context: &mut Context, pool: PoolId) -> Result<(), Error> {
+    pub(super) fn follow_reporter(
+        &self,
+        context: &mut Context,
+        pool: PoolId,
+        step: HelperStep,
+    ) -> Result<(), Error> {
         let Some(reporter) = self.by_pool.get(&pool) else {
             return Ok(());
         };
+        match step {
+            HelperStep::Start => return self.start(context, pool, reporter),
+            HelperStep::Ask(_) => context.helpers.close_channel(HelperId::Reporter(pool)),
+            HelperStep::Idle => reporter.watch(context, pool),
+            HelperStep::Gone(_) => {}
+        }
+        Ok(())
+    }
+
+    fn start(&self, context: &mut Context, pool: PoolId, reporter: &Reporter) -> Result<(), Error> {
         context.services.sources.forget(&reporter.listener.socket);
         let id = reporter
             .serving
@@ -167,13 +175,7 @@ impl Reporters {
             powered_by: generation.make.powered_by.clone().or(expected),
             ..brief
         })?;
-        let Context {
-            helpers,
-            services,
-            processes,
-            ..
-        } = context;
-        helpers.started(services, processes, HelperId::Reporter(pool), process)
+        context.helper_started(HelperId::Reporter(pool), process)
     }
 
     /// Starts the process that reports on a generation, or refuses its requests if `adjust` sets a refusal.
@@ -244,16 +246,10 @@ impl Reporters {
             let settings = &generation.settings;
             brief.answering_503(&settings.pool, refusal, settings.log_limit)
         });
-        let Context {
-            helpers,
-            services,
-            processes,
-            ..
-        } = context;
-        let name = context.pools.pool_name(pool);
+        let name = context.pools.pool_name(pool).to_owned();
         let started = started.and_then(|process| {
             log::debug!("[pool {name}] process {} refuses requests", process.pid);
-            helpers.started(services, processes, helper, process)
+            context.helper_started(helper, process)
         });
         match started {
             Ok(()) => _ = self.refused.insert(pool, id),
@@ -262,7 +258,7 @@ impl Reporters {
                     "[pool {name}] requests wait, because the process that would refuse them can't be started: {error}"
                 );
                 let gone = Event::UnavailableResponderGone(pool);
-                services.happened.push_back(gone);
+                context.services.happened.push_back(gone);
             }
         }
     }
@@ -274,16 +270,26 @@ impl Reporters {
         context.helpers.remove(sources, HelperId::Responder(pool));
     }
 
-    pub(super) fn responder_gone(&mut self, context: &mut Context, pool: PoolId, pid: i32) {
-        self.refused.remove(&pool);
-        let name = context.pools.pool_name(pool);
-        log::warn!("[pool {name}] process {pid}, which refused requests, has ended");
-        let gone = Event::UnavailableResponderGone(pool);
-        context.services.happened.push_back(gone);
+    pub(super) fn follow_responder(
+        &mut self,
+        context: &mut Context,
+        pool: PoolId,
+        step: HelperStep,
+    ) -> Result<(), Error> {
+        // The core starts and stops it.
+        if let HelperStep::Gone(pid) = step {
+            self.refused.remove(&pool);
+            let name = context.pools.pool_name(pool);
+            log::warn!("[pool {name}] process {pid}, which refused requests, has ended");
+            let gone = Event::UnavailableResponderGone(pool);
+            context.services.happened.push_back(gone);
+        }
+        Ok(())
     }
 }
 
 impl Reporter {
+    /// Watches for the next client.
     fn watch(&self, context: &mut Context, pool: PoolId) {
         let (name, socket) = (context.pools.pool_name(pool), &self.listener.socket);
         let sources = &mut context.services.sources;

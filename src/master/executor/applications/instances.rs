@@ -137,7 +137,7 @@ impl Applications {
     }
 
     /// The router has ended.
-    pub(in crate::master::executor) fn router_gone(&mut self, context: &mut Context, id: PoolId) {
+    pub(super) fn router_gone(&mut self, context: &mut Context, id: PoolId) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
@@ -364,7 +364,7 @@ impl AppPool {
         let own = own.map_err(|error| error.to_string())?;
         let group = group.filter(|group| !pools.groups.contains(group));
         pools.groups.extend(group);
-        let pool = pool.unwrap_or_else(|| pools.add_pool_of_application(handover, &settings.name));
+        let pool = pool.unwrap_or_else(|| pools.add_pool(handover, &settings.name, None));
         let generation = pools.add_generation(handover, pool, own, access, slow);
         pools.serves(pool, generation);
         if let Some(pool) = pools.by_id.get_mut(&pool) {
@@ -374,7 +374,7 @@ impl AppPool {
             pool,
             generation,
             restarts,
-            settings: settings.as_ref().clone(),
+            settings,
             found: found.clone(),
             failure: None,
         };

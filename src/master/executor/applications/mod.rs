@@ -76,7 +76,7 @@ struct RunningApplication {
     generation: GenerationId,
     /// The router's number of the restart that the generation was made for.
     restarts: u32,
-    settings: Pool,
+    settings: Arc<Pool>,
     found: FoundApplication,
     failure: Option<PreloaderFailure>,
 }
@@ -200,13 +200,7 @@ impl Applications {
         }
     }
 
-    pub(super) fn ask_to_finish(&mut self, context: &Context, id: PoolId, limit: Duration) {
-        if let Some(app_pool) = self.routers.get_mut(&id) {
-            app_pool.say(&context.helpers, &ToRouter::Finish(Some(limit)), Vec::new());
-        }
-    }
-
-    pub(super) fn router_ended(&mut self, context: &mut Context, id: PoolId) {
+    fn router_ended(&mut self, context: &mut Context, id: PoolId) {
         let Some(app_pool) = self.routers.remove(&id) else {
             return;
         };

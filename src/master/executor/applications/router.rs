@@ -2,7 +2,7 @@
 
 use super::super::context::Context;
 use super::super::helper::{own_user, zone};
-use super::super::helper_id::HelperId;
+use super::super::helper_id::{HelperId, HelperStep};
 use super::super::helper_process::{HelperProcess, Pulse};
 use super::super::helpers::Helpers;
 use super::instances::{LastErrors, told};
@@ -103,6 +103,38 @@ impl AppPool {
         }
     }
 
+    /// Starts its router or inspector.
+    fn start(&mut self, context: &mut Context, id: HelperId) -> Result<(), Error> {
+        let template = &self.template;
+        let identity = run_as(template)?;
+        let runs_as = identity.as_ref().map(|identity| identity.uid);
+        let is_router = id == HelperId::Router(self.id);
+        let (messages, messages_in) = socket_pair(SockType::Stream)?;
+        let (channel, mut theirs) = if is_router {
+            let (ours, theirs) = socket_pair(SockType::SeqPacket)?;
+            (ours, vec![theirs])
+        } else {
+            let (router, master) = &self.sockets.inspector;
+            // A copy, because each inspector gets a new watch.
+            let ours = copy(&self.sockets.master)?;
+            (ours, vec![copy(router)?, copy(master)?])
+        };
+        let (heartbeat_in, heartbeat) = socket_pair(SockType::Stream)?;
+        theirs.extend([messages_in, heartbeat]);
+        let title = format!("{}: {id} {}", template.title, template.name);
+        let role = role(is_router, template, identity).ok_or_else(closed)?;
+        let services = &context.services;
+        let pid = services.start_helper(&context.in_force, title, role, theirs, zone())?;
+        let mut process = HelperProcess::new(pid, channel, Some(messages));
+        process.pulse = Some(Pulse::new(pid, heartbeat_in));
+        context.helper_started(id, process)?;
+        self.runs_as = runs_as;
+        match is_router {
+            true => self.brief_router(context),
+            false => self.brief_inspector(&context.helpers),
+        }
+    }
+
     /// Sends a router its settings, sockets, and running instances.
     fn brief_router(&mut self, context: &Context) -> Result<(), Error> {
         let (helpers, pools) = (&context.helpers, &context.pools);
@@ -147,75 +179,49 @@ impl AppPool {
 }
 
 impl Applications {
-    /// Starts a pool's router or inspector.
-    pub(in crate::master::executor) fn start(
+    pub(in crate::master::executor) fn follow_helper(
         &mut self,
         context: &mut Context,
         pool: PoolId,
         id: HelperId,
+        step: HelperStep,
     ) -> Result<(), Error> {
-        let app_pool = self.routers.get_mut(&pool).ok_or_else(closed)?;
-        let template = &app_pool.template;
-        let identity = run_as(template)?;
-        let runs_as = identity.as_ref().map(|identity| identity.uid);
-        let is_router = id == HelperId::Router(pool);
-        let (messages, messages_in) = socket_pair(SockType::Stream)?;
-        let (channel, mut theirs) = if is_router {
-            let (ours, theirs) = socket_pair(SockType::SeqPacket)?;
-            (ours, vec![theirs])
-        } else {
-            let (router, master) = &app_pool.sockets.inspector;
-            // A copy, because each inspector gets a new watch.
-            let ours = copy(&app_pool.sockets.master)?;
-            (ours, vec![copy(router)?, copy(master)?])
+        let Some(app_pool) = self.routers.get_mut(&pool) else {
+            return Ok(());
         };
-        let (heartbeat_in, heartbeat) = socket_pair(SockType::Stream)?;
-        theirs.extend([messages_in, heartbeat]);
-        let title = format!("{}: {id} {}", template.title, template.name);
-        let role = role(is_router, template, identity).ok_or_else(closed)?;
-        let Context {
-            helpers,
-            services,
-            processes,
-            in_force,
-            ..
-        } = context;
-        let pid = services.start_helper(in_force, title, role, theirs, zone())?;
-        let mut process = HelperProcess::new(pid, channel, Some(messages));
-        process.pulse = Some(Pulse::new(pid, heartbeat_in));
-        helpers.started(services, processes, id, process)?;
-        app_pool.runs_as = runs_as;
-        match is_router {
-            true => app_pool.brief_router(context),
-            false => app_pool.brief_inspector(helpers),
+        let is_router = id == HelperId::Router(pool);
+        match step {
+            HelperStep::Start => return app_pool.start(context, id),
+            HelperStep::Ask(limit) => {
+                app_pool.say(&context.helpers, &ToRouter::Finish(Some(limit)), Vec::new());
+            }
+            HelperStep::Gone(_) if is_router => self.router_gone(context, pool),
+            HelperStep::Idle if is_router => self.router_ended(context, pool),
+            HelperStep::Gone(_) | HelperStep::Idle => {}
         }
+        Ok(())
     }
 
-    /// Reads a router's messages. Returns `true` if there may be more.
-    pub(in crate::master::executor) fn hear_router(&mut self, context: &mut Context, id: PoolId) -> bool {
+    /// Reads messages of a router or inspector. Returns `true` if there may be more.
+    pub(in crate::master::executor) fn hear(&mut self, context: &mut Context, id: HelperId) -> bool {
         let mut buffer = vec![0; MOST_BYTES + 1];
-        for _ in 0..LOOKS {
-            if let Some(app_pool) = self.routers.get_mut(&id) {
-                app_pool.push(&context.helpers);
-            }
-            match context.helpers.receive(HelperId::Router(id), &mut buffer) {
-                Some(message) => self.router_said(context, id, message),
-                None => return false,
-            }
-        }
-        true
+        (0..LOOKS).all(|_| self.hear_one(context, id, &mut buffer).is_some())
     }
 
-    /// Reads an inspector's answers. Returns `true` if there may be more.
-    pub(in crate::master::executor) fn hear_inspector(&mut self, context: &mut Context, id: PoolId) -> bool {
-        let mut buffer = vec![0; MOST_BYTES + 1];
-        for _ in 0..LOOKS {
-            match context.helpers.receive(HelperId::Inspector(id), &mut buffer) {
-                Some(seen) => self.seen(context, id, seen),
-                None => return false,
+    fn hear_one(&mut self, context: &mut Context, id: HelperId, buffer: &mut [u8]) -> Option<()> {
+        match id {
+            HelperId::Router(pool) => {
+                self.routers.get_mut(&pool)?.push(&context.helpers);
+                let message = context.helpers.receive(id, buffer)?;
+                self.router_said(context, pool, message);
             }
+            HelperId::Inspector(pool) => {
+                let seen = context.helpers.receive(id, buffer)?;
+                self.seen(context, pool, seen);
+            }
+            HelperId::Reporter(_) | HelperId::Responder(_) | HelperId::Jobs => return None,
         }
-        true
+        Some(())
     }
 }
 
