@@ -42,7 +42,8 @@ impl Master {
             Request::Resize { pool, max } => self.resize(asker, pool, *max),
             Request::Take { of, wait_ms } => self.lend(asker, of, wait_ms.map(Duration::from_millis)),
             Request::Return { lease, failed } => {
-                let given = self.executor.give_back(asker, *lease, !failed);
+                let executor = &mut self.executor;
+                let given = (executor.applications).give_back(&mut executor.context, asker, *lease, !failed);
                 given.map(|()| None).map_err(Answer::refusal)
             }
             Request::PoolAdd { file } => self.add_pools(asker, file),
@@ -82,7 +83,9 @@ impl Master {
                 Ok(Some(Answer::Done { value: Value::Null }))
             }
             Request::Status {} => {
-                self.executor.begin_status(asker);
+                self.executor
+                    .applications
+                    .begin_status(&mut self.executor.context, asker);
                 Ok(None)
             }
             Request::Error { id, format } => {

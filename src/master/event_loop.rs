@@ -139,7 +139,7 @@ impl Master {
         let is_more = match source {
             Source::Status(pool) => {
                 let serving = self.manager.serving(pool);
-                self.executor.reporter_wanted(pool, serving);
+                self.executor.reporter_needed(pool, serving);
                 false
             }
             other => self.executor.on_ready(other),

@@ -38,14 +38,15 @@ impl Master {
     ) -> Handled {
         let (first, others) = self.executor.applications.routers_for(application)?;
         // The router needs the owner if the application does not run.
-        let unstarted = match (starts, self.executor.control.rights(asker)) {
+        let rights = self.executor.control.rights(asker);
+        let unstarted = match (starts, rights) {
             (false, _) => Unstarted::Stays,
             (true, Rights::All) => Unstarted::Starts,
             (true, Rights::Own(uid)) => Unstarted::StartsFor(uid),
         };
         let all = std::iter::once(first).chain(others);
         let mut chosen: Vec<PoolId> = all
-            .filter(|id| self.executor.knows_application(*id, application))
+            .filter(|id| self.executor.applications.knows(*id, application))
             .collect();
         let is_known = !chosen.is_empty();
         if !is_known {
@@ -53,14 +54,20 @@ impl Master {
         }
         if is_known || !starts {
             let mut chosen = chosen.iter();
-            chosen.try_for_each(|id| self.executor.may_touch(asker, *id, application))?;
+            chosen.try_for_each(|id| self.executor.applications.may_touch(rights, *id, application))?;
         }
         let request = AdminRequest::Restart {
             application: application.to_owned(),
             rolling,
             unstarted,
         };
-        self.executor.pass_restart_on(&chosen, asker, &request, starts);
+        self.executor.applications.pass_restart_on(
+            &mut self.executor.context,
+            &chosen,
+            asker,
+            &request,
+            starts,
+        );
         Ok(None)
     }
 
@@ -69,7 +76,7 @@ impl Master {
         let id = self.executor.applications.router_named(pool);
         let id = id.ok_or_else(|| no_pool(pool))?;
         self.executor.applications.resize(id, max)?;
-        self.executor.pass_on(id, asker, AdminRequest::SetMax { max });
+        self.pass_on(id, asker, AdminRequest::SetMax { max });
         Ok(None)
     }
 
@@ -77,7 +84,7 @@ impl Master {
         let of_group = self.executor.applications.router_of_group(of).transpose();
         let id = of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of)))?;
         let of = of.to_owned();
-        self.executor.lend(id, asker, AdminRequest::Take { of, wait });
+        self.pass_on(id, asker, AdminRequest::Take { of, wait });
         Ok(None)
     }
 
@@ -138,12 +145,23 @@ impl Master {
     }
 
     pub(super) fn about_instance(&mut self, asker: u64, pid: i32, request: AdminRequest) -> Handled {
-        let found = self.executor.instance_with_pid(pid);
+        let executor = &self.executor;
+        let found = executor
+            .applications
+            .instance_with_pid(&executor.context.processes, pid);
         let none = || format!("process {pid} is no instance of an application");
         let (id, application) = found.ok_or_else(none)?;
-        self.executor.may_touch(asker, id, &application)?;
-        self.executor.pass_on(id, asker, request);
+        let rights = executor.control.rights(asker);
+        executor.applications.may_touch(rights, id, &application)?;
+        self.pass_on(id, asker, request);
         Ok(None)
+    }
+
+    fn pass_on(&mut self, id: PoolId, asker: u64, request: AdminRequest) {
+        let executor = &mut self.executor;
+        executor
+            .applications
+            .pass_on(&mut executor.context, id, asker, request);
     }
 
     /// Adds the pools of a file until the daemon reads its own file again.
@@ -211,7 +229,8 @@ impl Master {
             .partition(|(until, _)| *until <= now);
         self.expulsions.0 = later;
         for pool in due.into_iter().flat_map(|(_, pools)| pools) {
-            for one in self.executor.expel(pool) {
+            let executor = &mut self.executor;
+            for one in executor.applications.expel(&mut executor.context, pool) {
                 self.tell(Event::Expel(one));
             }
         }

@@ -129,7 +129,7 @@ impl Master {
     }
 
     fn resume_service(&mut self) {
-        self.executor.raise_routers();
+        self.executor.applications.raise(&mut self.executor.context);
         if let Err(answer) = self.reload(ReloadScope::Changed, ReloadCause::Upgrade, None) {
             log::debug!("{answer:?}");
         }
@@ -193,7 +193,7 @@ impl Master {
                 ) {
                     log::error!("the control socket stays where it was: {error}");
                 }
-                self.executor.set_jobs();
+                self.executor.jobs.set(&mut self.executor.context);
                 self.service.set_bulletin(global.systemd_interval);
                 say_skipped(&changes.skipped);
                 self.executor.begin_reload(changes, sockets, asker, Some(by));
@@ -261,17 +261,17 @@ impl Master {
             LifecycleAction::HandOver(asker) => self.hand_over(asker),
             LifecycleAction::GoOn => self.resume_service(),
             LifecycleAction::Drain if self.executor.finish_routers() => {
-                self.executor.stop_jobs();
+                self.executor.jobs.stop(&mut self.executor.context);
                 self.tell(Event::Drain);
             }
             LifecycleAction::Drain => self.advance(LifecycleCause::RoutersGone),
             LifecycleAction::Finish => {
-                self.executor.stop_jobs();
+                self.executor.jobs.stop(&mut self.executor.context);
                 self.tell(Event::Finish);
             }
             LifecycleAction::Terminate => {
-                self.executor.stop_jobs();
-                self.executor.kill_routers();
+                self.executor.jobs.stop(&mut self.executor.context);
+                self.executor.applications.kill(&mut self.executor.context);
                 self.tell(Event::Terminate);
             }
         }

@@ -124,7 +124,7 @@ pub(crate) fn run(
         executor.remember_reload(last);
     }
     say_skipped(&changes.skipped);
-    executor.set_jobs();
+    executor.jobs.set(&mut executor.context);
     title::set(&title);
     log::info!("{} is running, pid {}", frontend.name, std::process::id());
     let mut master = Master {
@@ -148,8 +148,6 @@ pub(crate) fn run(
     master.service.set_bulletin(interval);
     let outcome = master.serve();
     master.executor.end_helpers();
-    master.executor.end_unavailable_responders();
-    master.executor.end_routers();
     master.executor.orphans.end();
     master.executor.context.pools.close_app_logs();
     sys::process::finish_appending(LAST_WORDS);

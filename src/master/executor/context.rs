@@ -1,12 +1,16 @@
 //! The state that several parts of the executor read and change.
 
 use super::handover::Handover;
+use super::helper_id::HelperId;
+use super::helper_process::HelperProcess;
+use super::helpers::Helpers;
 use super::pools::Pools;
 use super::processes::Processes;
 use super::services::Services;
 use super::spawner::Spawner;
 use super::start_source::Starts;
 use crate::config::{Config, Pool};
+use crate::sys::Error;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,6 +19,7 @@ pub(in crate::master) struct Context {
     pub(in crate::master) in_force: InForce,
     pub(in crate::master) processes: Processes,
     pub(in crate::master) pools: Pools,
+    pub(in crate::master) helpers: Helpers,
     pub(in crate::master) handover: Handover,
     pub(in crate::master) spawner: Spawner,
 }
@@ -27,6 +32,15 @@ pub(in crate::master) struct InForce {
     pub(super) starts: Starts,
     /// The number of configurations that were prepared, this one included.
     pub(super) count: u64,
+}
+
+impl Context {
+    /// # Errors
+    /// The helper's channel can't be watched.
+    pub(super) fn helper_started(&mut self, id: HelperId, process: HelperProcess) -> Result<(), Error> {
+        self.helpers
+            .started(&mut self.services, &mut self.processes, id, process)
+    }
 }
 
 impl InForce {

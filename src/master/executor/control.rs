@@ -58,10 +58,6 @@ pub(in crate::master) enum Rights {
 }
 
 impl Control {
-    pub(super) fn is_there(&self, id: u64) -> bool {
-        self.sessions.contains_key(&id)
-    }
-
     fn listener(&self, which: ControlSocket) -> Option<&Listener> {
         match which {
             ControlSocket::Main => self.listener.as_ref(),

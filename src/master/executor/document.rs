@@ -3,10 +3,11 @@
 use super::context::Context;
 use super::generation::Generation as ExecutorGeneration;
 use super::handover_changes::Stale;
-use super::helpers::Helpers;
+use super::jobs::Jobs;
 use super::pools::Pools;
 use super::pools::RunningPool;
 use super::programs::Programs;
+use super::reporter::Reporters;
 use super::worker::WorkerProcess;
 use crate::control::last_reload::LastReload;
 use crate::handover::changes::Changes;
@@ -25,7 +26,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 pub(super) struct LeftState<'e> {
     pub(super) context: &'e Context,
     pub(super) programs: &'e Programs,
-    pub(super) helpers: &'e Helpers,
+    pub(super) reporters: &'e Reporters,
+    pub(super) jobs: &'e Jobs,
     pub(super) last_reload: Option<&'e LastReload>,
 }
 
@@ -133,10 +135,10 @@ impl<'e> LeftState<'e> {
                 all.extend(names::queue(id.0).into_iter().zip([&**out, into]));
             }
         }
-        for (id, reporter) in &self.helpers.reporters {
-            all.push((names::status(id.0), &reporter.listener.socket));
+        for (id, listener) in self.reporters.listeners() {
+            all.push((names::status(id.0), &listener.socket));
         }
-        let jobs = self.helpers.jobs_tcp.socket();
+        let jobs = self.jobs.tcp.socket();
         all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
         for (id, generation) in self
             .context

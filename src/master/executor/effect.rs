@@ -1,5 +1,6 @@
 //! Effects of one part of the executor on others.
 
+use super::helper_id::{HelperId, HelperStep};
 use crate::config::Pool;
 use crate::control::protocol::Answer;
 use crate::listen::Listener;
@@ -8,6 +9,7 @@ use crate::master::pool_restart::RestartRequest;
 use crate::master::reload_diff::ReloadScope;
 use crate::spawn::report::Report;
 use crate::worker::WorkerContext;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// A part pushes it to `Services::effects`; [`super::Executor::settle`] routes it.
@@ -29,10 +31,13 @@ pub(super) enum Effect {
     StartFailed(Vec<GenerationId>, Arc<Report>),
     /// A process of a program ended by itself.
     ProcessDied(GenerationId, Arc<Report>),
+    Helper(HelperId, HelperStep),
+    /// The routers' views for a client's status have come, or their time is over.
+    StatusDue(u64, Vec<(PoolId, Value)>),
     /// The last pool of this name has closed.
     PoolEnded(String),
-    /// The answer to a request on the control socket.
-    Answer(u64, Box<Answer>),
+    /// A client's request has its answer.
+    Answered(u64, Box<Answer>),
     /// A control session has ended.
     SessionEnded(u64),
 }

@@ -64,14 +64,16 @@ impl Executor {
     }
 
     fn may_end(&self, asker: u64, id: WorkerId, pid: i32, worker: &WorkerProcess) -> Result<(), String> {
-        let Rights::Own(uid) = self.control.rights(asker) else {
+        let rights = self.control.rights(asker);
+        let Rights::Own(uid) = rights else {
             return Ok(());
         };
-        if self.applications.instances.contains_key(&id) {
+        if self.applications.has_instance(id) {
             let (pool, application) = self
-                .instance_with_pid(pid)
+                .applications
+                .instance_with_pid(&self.context.processes, pid)
                 .ok_or_else(|| format!("process {pid} is no instance any more"))?;
-            return self.may_touch(asker, pool, &application);
+            return self.applications.may_touch(rights, pool, &application);
         }
         let generation = self.context.pools.generations.get(&worker.generation);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());

@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::deaths::request_and_script;
 use super::effect::Effect;
+use super::helper_id::HelperId;
 use super::output::{Lines, PipeRead, read_rest};
 use super::sources::Source;
 use super::{Executor, GenerationId, PoolId, Pools, Processes, Services, WorkerId};
@@ -47,10 +48,9 @@ impl Executor {
             }
             // The loop handles it.
             Source::Status(_) => false,
-            Source::Router(pool) => self.hear_router(pool),
-            Source::Inspector(pool) => self.hear_inspector(pool),
-            Source::HelperMessages(id) => self.read_helper_messages(id),
-            Source::Jobs => self.hear_jobs(),
+            Source::HelperChannel(HelperId::Jobs) => self.jobs.hear(&mut self.context),
+            Source::HelperChannel(id) => self.applications.hear(&mut self.context, id),
+            Source::HelperMessages(id) => self.context.helpers.read_messages(&mut self.context.services, id),
             Source::Spawner(token) => {
                 // The channels of starting preloaders first.
                 self.preloaders.hear_starting(&mut self.context);

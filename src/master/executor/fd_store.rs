@@ -3,7 +3,6 @@
 use super::context::InForce;
 use super::handover::Handover;
 use super::handover_changes::Stale;
-use super::helpers::Helpers;
 use super::pools::Pools;
 use super::worker::WorkerProcess;
 use crate::config::{self, Config};
@@ -236,9 +235,9 @@ impl Handover {
         }
     }
 
-    pub(super) fn keep_status(&mut self, helpers: &Helpers, id: PoolId) {
-        if let (Some(store), Some(reporter)) = (&mut self.fd_store, helpers.reporters.get(&id)) {
-            store.keep(&names::status(id.0), reporter.listener.socket.as_fd());
+    pub(super) fn keep_status(&mut self, id: PoolId, socket: &OwnedFd) {
+        if let Some(store) = &mut self.fd_store {
+            store.keep(&names::status(id.0), socket.as_fd());
         }
     }
 

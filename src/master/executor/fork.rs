@@ -232,7 +232,9 @@ impl Context {
         self.services.happened.push_back(Event::Forked(worker));
         self.pools.count_start(worker);
     }
+}
 
+impl Context {
     pub(super) fn open(&mut self, id: GenerationId) -> Result<(), Error> {
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());

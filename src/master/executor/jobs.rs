@@ -3,14 +3,16 @@
 //! It outlives a replaced master: when its channel ends, it starts no further job and exits after its last. The next
 //! master starts another process; both use one store.
 
+use super::context::{Context, InForce};
 use super::control::private;
 use super::helper::zone;
-use super::helper_process::{HelperId, HelperProcess, RunningHelper};
-use super::pools::RunningPool;
-use super::sources::Source;
+use super::helper_id::{HelperId, HelperStep};
+use super::helper_process::HelperProcess;
+use super::helpers::Helpers;
+use super::jobs_tcp::JobsTcp;
+use super::pools::{Pools, RunningPool};
 use super::start_report::account;
-use super::{Executor, Pools, Services};
-use crate::config::{Address, Jobs, JobsStart, JobsTold};
+use crate::config::{self, Address, JobsStart, JobsTold};
 use crate::control::protocol::JobsStatus;
 use crate::jobs::{FromJobs, MOST_BYTES, PATH, ToJobs};
 use crate::life::{Happened, Rules};
@@ -25,7 +27,6 @@ use crate::sys::entry::HeldEntry;
 use crate::sys::fd::{copy, socket_pair};
 use crate::sys::identity::{self, Identity};
 use crate::sys::process;
-use crate::sys::socket::Progress;
 use crate::sys::{Error, clock, socket};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -38,84 +39,87 @@ const MODE: u32 = 0o666;
 const LOOKS: usize = 64;
 const TITLE: &str = "forkyard: jobs";
 
-#[derive(Debug)]
-pub(super) struct JobsState {
-    settings: Jobs,
-    pub(super) listener: Listener,
-    pub(super) process: HelperProcess,
+#[derive(Debug, Default)]
+pub(in crate::master) struct Jobs {
+    state: Option<JobsState>,
+    pub(super) tcp: JobsTcp,
 }
 
-impl Executor {
-    pub(in crate::master) fn set_jobs(&mut self) {
-        let is_tcp_changed = self.helpers.jobs_tcp.take_up(&mut self.context.handover);
-        let wanted = self.context.in_force.config.jobs.clone();
-        let Some(wanted) = wanted else {
-            if let Some(state) = self.helpers.jobs.take() {
-                state.listener.remove_file();
-                self.context.services.forget_jobs(&state);
+#[derive(Debug)]
+struct JobsState {
+    settings: config::Jobs,
+    listener: Listener,
+}
+
+impl Jobs {
+    /// Follows the configuration in force.
+    pub(in crate::master) fn set(&mut self, context: &mut Context) {
+        let is_tcp_changed = self.tcp.take_up(&mut context.handover);
+        let Some(wanted) = context.in_force.config.jobs.clone() else {
+            self.remove_file();
+            if self.state.take().is_some() {
+                context
+                    .helpers
+                    .remove(&mut context.services.sources, HelperId::Jobs);
             }
             return;
         };
-        let moved = match &self.helpers.jobs {
-            // Another file or user: the old process ends its jobs, the new one begins with the rest.
-            Some(state) if state.settings.store != wanted.store || state.settings.user != wanted.user => {
-                self.context.services.forget_jobs(state);
-                let state = self.helpers.jobs.take();
-                let listener = state.map(|state| state.listener);
-                listener.filter(|it| it.address == Address::Unix(wanted.listen.clone()))
-            }
-            _ => None,
-        };
-        let known = self.helpers.jobs.as_ref().map(|state| &state.listener.address);
-        let is_same = known == Some(&Address::Unix(wanted.listen.clone()));
-        let listener = match (is_same, moved) {
-            (true, _) => None,
-            (false, Some(moved)) => Some(moved),
-            (false, None) => match self.listen_for_jobs(&wanted.listen) {
+        let is_same = |known: &JobsState| known.listener.address == Address::Unix(wanted.listen.clone());
+        let is_others =
+            |known: &JobsState| known.settings.store != wanted.store || known.settings.user != wanted.user;
+        let mut moved = None;
+        // Another file or user: the old process ends its jobs, the new one begins with the rest.
+        if let Some(before) = self.state.take_if(|known| is_others(known)) {
+            context
+                .helpers
+                .remove(&mut context.services.sources, HelperId::Jobs);
+            moved = Some(before).filter(is_same).map(|before| before.listener);
+        }
+        let is_moved = !self.state.as_ref().is_some_and(is_same);
+        let listener = match moved {
+            Some(moved) => Some(moved),
+            None if is_moved => match listen(&wanted.listen, context) {
                 Ok(listener) => Some(listener),
                 Err(error) => return log::error!("jobs: {error}"),
             },
+            None => None,
         };
-        let Some(state) = &mut self.helpers.jobs else {
-            if let Some(listener) = listener {
-                self.helpers.jobs = Some(JobsState {
+        let state = match (&mut self.state, listener) {
+            (Some(state), Some(listener)) => {
+                state.listener.remove_file();
+                state.listener = listener;
+                state
+            }
+            (Some(state), None) if state.settings == *wanted && !is_tcp_changed => return,
+            (Some(state), None) => state,
+            (None, Some(listener)) => {
+                context.helpers.want(HelperId::Jobs, None, Rules::ROUTER);
+                self.state = Some(JobsState {
                     settings: *wanted,
                     listener,
-                    process: HelperProcess::new(Rules::ROUTER),
                 });
+                return;
             }
-            return;
+            (None, None) => return,
         };
-        if let Some(listener) = listener {
-            state.listener.remove_file();
-            state.listener = listener;
-        } else if state.settings == *wanted && !is_tcp_changed {
-            return;
-        }
         state.settings = *wanted;
-        let tcp = &self.helpers.jobs_tcp;
-        let told = (state.settings.clone(), tcp.secret().cloned());
-        let sockets = std::iter::once(&*state.listener.socket).chain(tcp.socket());
+        let told = (state.settings.clone(), self.tcp.secret().cloned());
+        let sockets = std::iter::once(&*state.listener.socket).chain(self.tcp.socket());
         let sockets: Vec<i32> = sockets.map(AsRawFd::as_raw_fd).collect();
-        state.tell(&ToJobs::Settings(Box::new(told)), &sockets);
+        tell(&context.helpers, &ToJobs::Settings(Box::new(told)), &sockets);
     }
 
-    fn listen_for_jobs(&mut self, path: &Path) -> Result<Listener, ListenError> {
-        // The previous master's process may still have the socket; then its creator is gone, or is this process before
-        // exec.
-        if let Ok(Some(probe)) = socket::connect_unix(path) {
-            let maker = socket::listener_pid(probe.as_fd())?;
-            let own = i32::try_from(std::process::id()).unwrap_or(0);
-            if maker == own || !process::exists(maker) {
-                let _ = HeldEntry::locate(path).and_then(|entry| entry.remove());
-            }
+    pub(super) fn follow_process(&self, context: &mut Context, step: HelperStep) -> Result<(), Error> {
+        match step {
+            HelperStep::Start => return self.start(context),
+            HelperStep::Ask(_) => tell(&context.helpers, &ToJobs::Stopping, &[]),
+            HelperStep::Idle | HelperStep::Gone(_) => {}
         }
-        let address = Address::Unix(path.to_owned());
-        bind(&private(address, MODE), &mut self.context.handover.inherited)
+        Ok(())
     }
 
-    pub(super) fn start_jobs(&mut self) -> Result<(), Error> {
-        let Some(state) = &self.helpers.jobs else {
+    fn start(&self, context: &mut Context) -> Result<(), Error> {
+        let Some(state) = &self.state else {
             return Ok(());
         };
         let identity = match &state.settings.user {
@@ -124,107 +128,77 @@ impl Executor {
         };
         let start = JobsStart {
             title: TITLE.to_owned(),
-            log_level: self.context.in_force.config.global.log_level,
+            log_level: context.in_force.config.global.log_level,
             jobs: state.settings.clone(),
-            secret: self.helpers.jobs_tcp.secret().cloned(),
+            secret: self.tcp.secret().cloned(),
         };
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
         let mut passed = vec![theirs, messages_in, copy(&state.listener.socket)?];
-        if let Some(socket) = self.helpers.jobs_tcp.socket() {
+        if let Some(socket) = self.tcp.socket() {
             passed.push(copy(socket)?);
         }
-        let pid = self.context.services.start_program(
-            state.settings.store.program(),
-            TITLE,
-            &(start, identity),
-            passed,
-            zone(),
-        )?;
-        self.context.services.sources.watch(&channel, Source::Jobs)?;
-        let mut running = RunningHelper::new(pid, Some(channel));
-        running.hear(HelperId::Jobs, messages, &mut self.context.services.sources)?;
-        self.helper_started(HelperId::Jobs, running);
-        Ok(())
+        let program = state.settings.store.program();
+        let pid = context
+            .services
+            .start_program(program, TITLE, &(start, identity), passed, zone())?;
+        let process = HelperProcess::new(pid, channel, Some(messages));
+        context.helper_started(HelperId::Jobs, process)
     }
 
-    pub(super) fn jobs_status(&self) -> Option<Box<JobsStatus>> {
-        let jobs = self.context.in_force.config.jobs.as_ref()?;
-        Some(Box::new(JobsStatus {
-            socket: jobs.listen.clone(),
-            stats: None,
-        }))
+    pub(in crate::master) fn stop(&self, context: &mut Context) {
+        let limit = context.in_force.config.global.process_control_timeout;
+        let leave = Happened::Leave(limit);
+        context.helpers.tell(&mut context.services, HelperId::Jobs, leave);
     }
 
-    pub(in crate::master) fn stop_jobs(&mut self) {
-        let limit = self.context.in_force.config.global.process_control_timeout;
-        self.tell_helper(HelperId::Jobs, Happened::Leave(limit));
-    }
-
-    pub(super) fn stop_taking_jobs(&self) {
-        if let Some(state) = &self.helpers.jobs {
-            state.tell(&ToJobs::Stopping, &[]);
+    pub(super) fn remove_file(&self) {
+        if let Some(state) = &self.state {
+            state.listener.remove_file();
         }
     }
 
     /// Reads the process's messages. Returns `true` if there may be more.
-    pub(super) fn hear_jobs(&mut self) -> bool {
+    pub(super) fn hear(&self, context: &mut Context) -> bool {
         let mut buffer = vec![0; MOST_BYTES];
         for _ in 0..LOOKS {
-            let state = self.helpers.jobs.as_ref();
-            let running = state.and_then(|state| state.process.running.as_ref());
-            let Some(channel) = running.and_then(|it| it.channel.as_ref()) else {
-                return false;
-            };
-            let bytes = match channel.receive(&mut buffer) {
-                Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
-                Ok(_) | Err(_) => return false,
-            };
-            match serde_json::from_slice::<FromJobs>(bytes) {
-                Ok(FromJobs::Running { pool }) => {
-                    let answer = self.context.pools.running_jobs(pool);
-                    if let Some(state) = &self.helpers.jobs {
-                        state.tell(&answer, &[]);
-                    }
+            match context.helpers.receive(HelperId::Jobs, &mut buffer) {
+                Some(FromJobs::Running { pool }) => {
+                    let answer = context.pools.running_jobs(pool);
+                    tell(&context.helpers, &answer, &[]);
                 }
-                Ok(FromJobs::Terminate {
+                Some(FromJobs::Terminate {
                     pool,
                     query,
                     is_forced,
-                }) => self.end_job(&pool, &query, is_forced),
-                Err(error) => {
-                    log::error!(
-                        "jobs: the process that keeps them is killed because it does not keep to the protocol: {error}"
-                    );
-                    if let Some(state) = &self.helpers.jobs {
-                        state.process.kill();
-                    }
-                    return false;
-                }
+                }) => self.end_job(context, &pool, &query, is_forced),
+                None => return false,
             }
         }
         true
     }
 
-    fn end_job(&mut self, pool: &str, query: &str, is_forced: bool) {
+    fn end_job(&self, context: &mut Context, pool: &str, query: &str, is_forced: bool) {
         let is_ours = |state: &JobsState| state.settings.queues.iter().any(|queue| queue.pool == pool);
-        if !self.helpers.jobs.as_ref().is_some_and(is_ours) {
+        if !self.state.as_ref().is_some_and(is_ours) {
             return;
         }
         let shows =
             |(_, _, entry): &(WorkerId, RequestStage, SlotEntry)| shown(entry).as_deref() == Some(query);
-        if let Some((worker, ..)) = self.context.pools.at_work(pool).into_iter().find(shows) {
+        if let Some((worker, ..)) = context.pools.at_work(pool).into_iter().find(shows) {
             let force = if is_forced { Force::Kill } else { Force::Terminate };
-            self.context.pools.kill(&mut self.context.handover, worker, force);
+            context.pools.kill(&mut context.handover, worker, force);
         }
     }
 
-    pub(super) fn tell_jobs_of_death(&mut self, id: WorkerId, pid: i32, exit: Ended) {
-        let Some(state) = &self.helpers.jobs else { return };
-        let Some(worker) = self.context.pools.workers.get(&id) else {
+    pub(super) fn note_death(&self, context: &mut Context, id: WorkerId, pid: i32, exit: Ended) {
+        if self.state.is_none() {
+            return;
+        }
+        let Some(worker) = context.pools.workers.get(&id) else {
             return;
         };
-        let Some(generation) = self.context.pools.generations.get(&worker.generation) else {
+        let Some(generation) = context.pools.generations.get(&worker.generation) else {
             return;
         };
         let Some(entry) = generation.page(worker.slot).map(slot_reader::read) else {
@@ -259,38 +233,48 @@ impl Executor {
             Some(crash) => format!("{how}; see: forkyard error {}", crash.id),
             None => how,
         };
-        state.tell(&ToJobs::Died { pool, query, how }, &[]);
+        tell(&context.helpers, &ToJobs::Died { pool, query, how }, &[]);
         if let Some(crash) = crash {
-            self.context.pools.errors.keep_crash(crash);
+            context.pools.errors.keep_crash(crash);
         }
     }
 }
 
-impl Services {
-    fn forget_jobs(&mut self, state: &JobsState) {
-        if let Some(running) = &state.process.running {
-            running.forget(&mut self.sources);
+pub(super) fn status(in_force: &InForce) -> Option<Box<JobsStatus>> {
+    let jobs = in_force.config.jobs.as_ref()?;
+    Some(Box::new(JobsStatus {
+        socket: jobs.listen.clone(),
+        stats: None,
+    }))
+}
+
+fn tell(helpers: &Helpers, message: &ToJobs<JobsTold>, descriptors: &[i32]) {
+    let Some(process) = helpers.process(HelperId::Jobs) else {
+        return;
+    };
+    match process.send(message, descriptors) {
+        Ok(()) => {}
+        Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {}
+        // It does not read; the next process gets everything.
+        Err(error) => {
+            log::error!("jobs: the process that keeps them is killed because it does not listen: {error}");
+            process.kill();
         }
     }
 }
 
-impl JobsState {
-    fn tell(&self, message: &ToJobs<JobsTold>, descriptors: &[i32]) {
-        let Some(running) = &self.process.running else {
-            return;
-        };
-        match running.send(message, descriptors) {
-            Ok(()) => {}
-            Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {}
-            // It does not read; the next process gets everything.
-            Err(error) => {
-                log::error!(
-                    "jobs: the process that keeps them is killed because it does not listen: {error}"
-                );
-                running.kill();
-            }
+fn listen(path: &Path, context: &mut Context) -> Result<Listener, ListenError> {
+    // The previous master's process may still have the socket; then its creator is gone, or is this process before
+    // exec.
+    if let Ok(Some(probe)) = socket::connect_unix(path) {
+        let maker = socket::listener_pid(probe.as_fd())?;
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        if maker == own || !process::exists(maker) {
+            let _ = HeldEntry::locate(path).and_then(|entry| entry.remove());
         }
     }
+    let address = Address::Unix(path.to_owned());
+    bind(&private(address, MODE), &mut context.handover.inherited)
 }
 
 impl Pools {

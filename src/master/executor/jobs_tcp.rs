@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 #[derive(Debug)]
-pub(super) struct Tcp {
+struct Tcp {
     listener: Listener,
     secret: Secret,
 }
@@ -68,9 +68,7 @@ impl JobsTcp {
         }
         is_changed
     }
-}
 
-impl JobsTcp {
     pub(super) fn prepare(&mut self, handover: &mut Handover, config: &Config) -> Result<(), ApplyError> {
         let Some(wanted) = config.jobs.as_ref().and_then(|jobs| jobs.tcp.as_ref()) else {
             self.prepared = None;

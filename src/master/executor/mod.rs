@@ -19,6 +19,7 @@ mod fork;
 mod generation;
 mod handover;
 mod helper;
+mod helper_id;
 mod helper_process;
 mod helpers;
 mod jobs;
@@ -57,7 +58,6 @@ mod start_source;
 mod status;
 mod totals;
 mod trial;
-mod unavailable;
 mod upgrade;
 mod watch;
 mod worker;
@@ -86,8 +86,9 @@ use document::LeftState;
 use effect::Effect;
 use generation::Generation;
 use handover::Handover;
-use helper_process::HelperId;
+use helper_id::{HelperId, HelperStep};
 use helpers::Helpers;
+use jobs::Jobs;
 use mio::Registry;
 use orphans::Orphans;
 use pools::Pools;
@@ -95,6 +96,7 @@ use preloaders::Preloaders;
 use processes::{Processes, Who};
 use programs::Programs;
 use reload::{NamedSocket, Reload};
+use reporter::Reporters;
 use services::Services;
 use sources::Sources;
 use spawner::{Purpose, Spawner, Tidings};
@@ -122,7 +124,8 @@ pub(super) struct Executor {
     pub(super) context: Context,
     pub(super) preloaders: Preloaders,
     programs: Programs,
-    pub(super) helpers: Helpers,
+    reporters: Reporters,
+    pub(super) jobs: Jobs,
     pub(super) applications: Applications,
     pub(super) reload: Reload,
     pub(super) control: Control,
@@ -164,12 +167,14 @@ impl Executor {
                 in_force: InForce::new(config),
                 processes: Processes::default(),
                 pools: Pools::default(),
+                helpers: Helpers::default(),
                 handover: Handover::default(),
                 spawner,
             },
             preloaders: Preloaders::default(),
             programs: Programs::default(),
-            helpers: Helpers::default(),
+            reporters: Reporters::default(),
+            jobs: Jobs::default(),
             applications: Applications::default(),
             reload: Reload::default(),
             control: Control::default(),
@@ -180,11 +185,11 @@ impl Executor {
 
     pub(in crate::master) fn next_deadline(&self) -> Option<Tick> {
         let deadlines = [
-            self.helpers_deadline(),
+            self.context.helpers.deadline(),
             self.context.spawner.next_deadline(),
             self.preloaders.deadline(),
             self.programs.deadline(),
-            self.applications.asking_deadline(),
+            self.applications.deadline(),
             self.control.deadline(),
             self.context.handover.upgrade_deadline(),
             self.context.services.sources.entries_deadline(),
@@ -196,9 +201,10 @@ impl Executor {
     }
 
     pub(in crate::master) fn poll(&mut self, now: Tick, manager: &Manager) {
-        self.poll_reporters(|pool| manager.serving(pool));
-        self.poll_helpers(now);
-        self.poll_asked(now);
+        self.reporters
+            .poll(&mut self.context, &self.preloaders, |pool| manager.serving(pool));
+        self.context.helpers.poll(&mut self.context.services, now);
+        self.applications.poll(&mut self.context.services, now);
         self.control.poll(&mut self.context, &self.applications, now);
         self.context.spawner.pass(now);
         self.settle();
@@ -217,7 +223,9 @@ impl Executor {
         config: Config,
         extent: ReloadScope,
     ) -> Result<(CoreConfig, Changes), ApplyError> {
-        let prepared = self.context.prepare(&mut self.helpers, config, extent)?;
+        let prepared = self
+            .context
+            .prepare(&self.reporters, &mut self.jobs, config, extent)?;
         self.settle();
         match prepared.renewal {
             Renewal::Start => self.preloaders.zygotes_to_start = true,
@@ -244,7 +252,7 @@ impl Executor {
     }
 
     pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
-        reload::named_sockets(&self.context, &self.helpers)
+        reload::named_sockets(&self.context, &self.reporters)
     }
 
     /// Begins to follow a reload. Must run before the core learns of it.
@@ -267,7 +275,8 @@ impl Executor {
         LeftState {
             context: &self.context,
             programs: &self.programs,
-            helpers: &self.helpers,
+            reporters: &self.reporters,
+            jobs: &self.jobs,
             last_reload: self.reload.last.as_ref(),
         }
     }
@@ -341,7 +350,7 @@ impl Executor {
         self.reload.finish(&mut self.context);
         self.preloaders.start_zygotes(&mut self.context);
         self.preloaders.end_unused_zygotes(&mut self.context);
-        self.context.rest_generations(&self.preloaders, &self.helpers);
+        self.context.rest_generations(&self.preloaders);
         self.settle();
     }
 
@@ -362,7 +371,7 @@ impl Executor {
             };
             match effect {
                 Effect::RestartAsked(request) => self.reload.restarts.add(request),
-                Effect::WorkerUp(worker) => self.applications.instance_up(&self.context.pools, worker),
+                Effect::WorkerUp(worker) => self.applications.instance_up(&self.context, worker),
                 Effect::GenerationDropped(generation) => {
                     self.reload.forget_reload_of(generation);
                     self.programs.running.remove(&generation);
@@ -370,19 +379,16 @@ impl Executor {
                 }
                 Effect::PoolClosed(pool) => {
                     let limit = self.context.in_force.config.global.process_control_timeout;
-                    self.close_reporter(pool);
-                    self.dismiss_router(pool, limit);
+                    self.reporters.close(&mut self.context, pool);
+                    self.applications.dismiss(&mut self.context, pool, limit);
                     self.applications.forget_application(pool);
                 }
                 Effect::PoolConfigured(it) => {
-                    let pool = &it.settings;
-                    self.set_reporter(
-                        it.pool,
-                        &pool.name,
-                        pool.pages.status_listen.as_deref(),
-                        it.status,
-                    );
-                    self.set_router(it.pool, pool, it.extent);
+                    let wanted = it.settings.pages.status_listen.as_deref();
+                    self.reporters
+                        .set(&mut self.context, it.pool, &it.settings.name, wanted, it.status);
+                    self.applications
+                        .set(&mut self.context, it.pool, &it.settings, it.extent);
                 }
                 Effect::WorkerPrepared(worker, generation, own) => {
                     let forked = self.preloaders.fork(&mut self.context, worker, generation, own);
@@ -392,10 +398,10 @@ impl Executor {
                 }
                 Effect::WorkerNotForked(worker) => self.applications.instance_not_made(worker),
                 Effect::WorkerEnded(worker, pid, exit) => {
-                    self.tell_jobs_of_death(worker, pid, exit);
+                    self.jobs.note_death(&mut self.context, worker, pid, exit);
                     self.context.worker_gone(worker, pid, exit);
                 }
-                Effect::WorkerGone(worker) => self.applications.instance_gone(worker),
+                Effect::WorkerGone(worker) => self.applications.instance_gone(&self.context, worker),
                 Effect::StartFailed(generations, report) => {
                     self.applications.note_failure(&generations, &report);
                 }
@@ -403,9 +409,17 @@ impl Executor {
                     self.applications.note_failure(&[generation], &report);
                     self.applications.note_death(generation, &report);
                 }
+                Effect::Helper(id, step) => self.follow_helper(id, step),
+                Effect::Answered(asker, answer) => self.control.answer(&mut self.context, asker, &answer),
+                Effect::StatusDue(asker, views) => {
+                    let mut status = self.status(&views);
+                    if let Rights::Own(uid) = self.control.rights(asker) {
+                        self.applications.leave_own(&mut status, uid);
+                    }
+                    self.answer(asker, &Answer::Status(Box::new(status)));
+                }
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
-                Effect::Answer(asker, answer) => self.control.answer(&mut self.context, asker, &answer),
-                Effect::SessionEnded(session) => self.applications.end_leases(session),
+                Effect::SessionEnded(session) => self.applications.end_leases(&self.context.helpers, session),
             }
         }
     }
@@ -447,7 +461,7 @@ impl Executor {
         // Preloaders' messages first, so that children are known.
         self.preloaders.hear_all(&mut self.context);
         self.settle();
-        self.kill_stopped_helpers();
+        self.context.helpers.kill_stopped();
         self.context.processes.has_more_dead = false;
         for count in 0.. {
             // Thousands may end at once, for example a start's leftovers; others get their turn in between.
@@ -478,18 +492,14 @@ impl Executor {
             }
             Some(Who::Rehearsal) => context.handover.rehearsal_ended(&mut context.services, ended),
             Some(Who::Helper(id)) => {
-                self.helper_gone(id, pid, ended);
-                if let HelperId::Reporter(pool) = id {
-                    self.context.pools.vacate(pool);
+                if let HelperId::Reporter(pool) | HelperId::Responder(pool) = id {
+                    context.pools.vacate(pool);
                 }
-            }
-            Some(Who::UnavailableResponder(pool)) => {
-                self.unavailable_responder_gone(pool, pid);
-                self.context.pools.vacate(pool);
+                context.helpers.gone(&mut context.services, id, pid, ended);
             }
             Some(Who::Preloader) => self.preloaders.gone(context, pid, ended),
             Some(Who::Program(id, index)) => self.programs.process_gone(context, (id, index), ended),
-            Some(Who::Tracer(worker)) => self.tracer_gone(worker, ended),
+            Some(Who::Tracer(worker)) => slow::tracer_gone(worker, ended),
             None if context.spawner.reaped(pid, ended) => {}
             None if process::is_writer(pid) => {
                 context.pools.reopen_access_logs();
@@ -497,6 +507,43 @@ impl Executor {
             }
             // An orphan inherited as subreaper, or a worker whose fork was not announced yet.
             None => context.processes.note_early_death(pid, ended),
+        }
+    }
+
+    fn follow_helper(&mut self, id: HelperId, step: HelperStep) {
+        let context = &mut self.context;
+        let followed = match id {
+            HelperId::Reporter(pool) => self.reporters.follow_reporter(context, pool, step),
+            HelperId::Responder(pool) => self.reporters.follow_responder(context, pool, step),
+            HelperId::Router(pool) | HelperId::Inspector(pool) => {
+                self.applications.follow_helper(context, pool, id, step)
+            }
+            HelperId::Jobs => self.jobs.follow_process(context, step),
+        };
+        if let Err(error) = followed {
+            context.helpers.start_failed(&mut context.services, id, &error);
+        }
+    }
+
+    pub(in crate::master) fn reporter_needed(&mut self, pool: PoolId, serving: Option<GenerationId>) {
+        self.reporters
+            .needed(&mut self.context, &self.preloaders, pool, serving);
+    }
+
+    /// Lets every router finish. Returns `false` if there is none.
+    pub(in crate::master) fn finish_routers(&mut self) -> bool {
+        self.applications.finish(&mut self.context);
+        self.settle();
+        self.applications.has_routers()
+    }
+
+    /// Ends the helpers when the daemon ends.
+    pub(in crate::master) fn end_helpers(&mut self) {
+        let context = &mut self.context;
+        context.helpers.end(&mut context.services, &context.processes);
+        self.jobs.remove_file();
+        for (_, listener) in self.reporters.listeners() {
+            listener.remove_file();
         }
     }
 
@@ -521,9 +568,9 @@ impl Executor {
             }
             Action::StopPreloader(id, force) => self.preloaders.stop(&mut self.context, id, force),
             Action::UnavailableResponder(pool, generation, wait) => {
-                self.unavailable_responder(pool, generation, wait)
+                self.reporters.refuse(&mut self.context, pool, generation, wait)
             }
-            Action::StopUnavailableResponder(pool) => self.helpers.stop_unavailable_responder(pool),
+            Action::StopUnavailableResponder(pool) => self.reporters.stop_refusing(&mut self.context, pool),
             Action::Promote(worker, id) => self.preloaders.promote(&mut self.context, worker, id),
             Action::SwitchMold(generation) => self
                 .context
@@ -535,7 +582,7 @@ impl Executor {
             Action::Fork(worker, generation, slot) => self.context.fork(worker, generation, slot.0),
             Action::Retire(worker) => self.context.pools.retire(&mut self.context.handover, worker),
             Action::Fill(order, worker) => self.applications.fill_order(order, worker),
-            Action::Fail(order) => self.applications.fail_order(order),
+            Action::Fail(order) => self.applications.fail_order(&self.context, order),
             Action::Wake(pool) => self.context.pools.wake_worker(pool),
             Action::RespondTimeout(worker) => self
                 .context
@@ -543,7 +590,7 @@ impl Executor {
                 .respond_timeout(&mut self.context.handover, worker),
             Action::Kill(worker, force) => self.context.pools.kill(&mut self.context.handover, worker, force),
             Action::Publish(generation, figures) => self.context.pools.publish(generation, figures),
-            Action::Trace(worker) => self.trace(worker),
+            Action::Trace(worker) => self.context.trace(worker),
             Action::Renew => self.renew(),
             Action::DropGeneration(generation) => self.context.drop_generation(generation),
             Action::ClosePool(pool) => self.context.close_pool(pool),

@@ -213,6 +213,12 @@ impl Pools {
         }
     }
 
+    pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
+        let name = name.to_owned();
+        let named = self.by_id.of(&name).filter(|(_, pool)| pool.listener.is_some());
+        named.map(|(id, _)| id).collect()
+    }
+
     pub(super) fn pool_name(&self, pool: PoolId) -> &str {
         self.by_id.get(&pool).map_or("?", |pool| pool.name.as_str())
     }
@@ -286,10 +292,6 @@ impl Pools {
         if let Some(pool) = self.by_id.get_mut(&pool) {
             pool.serving = Some(generation);
         }
-    }
-
-    pub(super) fn add_pool_of_application(&mut self, handover: &mut Handover, name: &str) -> PoolId {
-        self.add_pool(handover, name, None)
     }
 
     pub(super) fn add_pool(

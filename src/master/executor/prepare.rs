@@ -4,9 +4,10 @@
 use super::apply_error::ApplyError;
 use super::context::Context;
 use super::effect::{Effect, PoolConfigured};
-use super::helpers::Helpers;
+use super::jobs::Jobs;
 use super::pools::Pools;
 use super::pools::policy;
+use super::reporter::Reporters;
 use super::sockets::Sockets;
 use crate::config::{Config, Global, OnError, Pool, ReloadWhen};
 use crate::confine::{self, Group};
@@ -57,7 +58,8 @@ impl Context {
     /// has changed.
     pub(super) fn prepare(
         &mut self,
-        helpers: &mut Helpers,
+        reporters: &Reporters,
+        jobs: &mut Jobs,
         mut config: Config,
         extent: ReloadScope,
     ) -> Result<Prepared, ApplyError> {
@@ -66,12 +68,12 @@ impl Context {
         self.handover.measure_store(&config);
         config.go_on_with(&self.in_force.config);
         let _accounts = accounts::hold();
-        helpers.jobs_tcp.prepare(&mut self.handover, &config)?;
-        let prospects = match self.prospects(helpers, &mut config, extent) {
+        jobs.tcp.prepare(&mut self.handover, &config)?;
+        let prospects = match self.prospects(reporters, &mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
                 if reload_plan::gives_up_sockets(self.in_force.count == 1) {
-                    helpers.jobs_tcp.give_up();
+                    jobs.tcp.give_up();
                 }
                 return Err(error);
             }
@@ -138,7 +140,7 @@ impl Context {
     /// Opens what each pool needs. Removes from `config` what can't be applied.
     fn prospects(
         &mut self,
-        helpers: &Helpers,
+        reporters: &Reporters,
         config: &mut Config,
         extent: ReloadScope,
     ) -> Result<Vec<Prospect>, ApplyError> {
@@ -164,7 +166,7 @@ impl Context {
                 prospects.extend(unchanged);
                 continue;
             }
-            let error = match self.open_pool(helpers, pool, &config.global, &mut identities) {
+            let error = match self.open_pool(reporters, pool, &config.global, &mut identities) {
                 Ok(opened) => {
                     prospects.push(Prospect::Open(Box::new(opened)));
                     continue;
@@ -197,7 +199,7 @@ impl Context {
 
     fn open_pool<'p>(
         &mut self,
-        helpers: &Helpers,
+        reporters: &Reporters,
         pool: &'p Arc<Pool>,
         global: &Global,
         identities: &mut Identities<'p>,
@@ -216,7 +218,7 @@ impl Context {
         // Only checked here; the pool opens it later.
         super::app_log::check(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
         let sockets = self
-            .open_sockets(helpers, pool)
+            .open_sockets(reporters, pool)
             .map_err(|e| ApplyError::Listen(pool.name.clone(), e))?;
         Ok(Opened {
             sockets,

@@ -1,8 +1,8 @@
 //! The master's children by pid, and the facts about ended ones.
 
-use super::helper_process::HelperId;
+use super::helper_id::HelperId;
 use super::notices;
-use crate::master::event::{Ended, GenerationId, PoolId, WorkerId};
+use crate::master::event::{Ended, GenerationId, WorkerId};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 const EARLY_DEATHS: usize = 256;
@@ -27,7 +27,6 @@ pub(super) enum Who {
     Preloader,
     Program(GenerationId, usize),
     Rehearsal,
-    UnavailableResponder(PoolId),
     Helper(HelperId),
     Tracer(i32),
 }

@@ -5,8 +5,8 @@ use super::context::Context;
 use super::effect::Effect;
 use super::generation::Generation;
 use super::handover::Handover;
-use super::helpers::Helpers;
 use super::pools::Pools;
+use super::reporter::Reporters;
 use super::services::Services;
 use crate::config::{Address, Application};
 use crate::control::last_reload::{LastReload, ReloadCause};
@@ -120,7 +120,7 @@ impl Reload {
             let message = "another reload came before everything was up".to_owned();
             services
                 .effects
-                .push_back(Effect::Answer(asker, Box::new(Answer::refusal(message))));
+                .push_back(Effect::Answered(asker, Box::new(Answer::refusal(message))));
         }
         for (_, _, name, reason) in &changes.replaced {
             log::debug!("[pool {name}] gets new workers: {reason}");
@@ -262,7 +262,10 @@ impl Reload {
         }
         if let Some(asker) = reload.asker {
             let answer = Box::new(Answer::Reloaded(Box::new(report)));
-            context.services.effects.push_back(Effect::Answer(asker, answer));
+            context
+                .services
+                .effects
+                .push_back(Effect::Answered(asker, answer));
         }
     }
 
@@ -283,15 +286,14 @@ impl Reload {
 }
 
 /// All pools' listening sockets, in the configuration's order.
-pub(in crate::master) fn named_sockets(context: &Context, helpers: &Helpers) -> Vec<NamedSocket> {
+pub(in crate::master) fn named_sockets(context: &Context, reporters: &Reporters) -> Vec<NamedSocket> {
     let mut sockets = Vec::new();
     for wanted in &context.in_force.config.pools {
         let Some((id, pool)) = context.pools.by_id.of(&wanted.name).next() else {
             continue;
         };
         sockets.extend(pool.listener.as_ref().map(named));
-        let reporter = helpers.reporters.get(&id);
-        sockets.extend(reporter.map(|reporter| named(&reporter.listener)));
+        sockets.extend(reporters.listener(id).map(named));
     }
     sockets
 }

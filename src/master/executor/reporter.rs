@@ -1,169 +1,194 @@
-//! Starts and stops the reporters.
+//! Reporters, and the responders that refuse requests while an application can't start.
 
+use super::context::Context;
 use super::generation::Generation;
 use super::helper::{own_user, zone};
-use super::helper_process::{HelperId, HelperProcess, RunningHelper};
+use super::helper_id::{HelperId, HelperStep};
+use super::helper_process::HelperProcess;
+use super::pools::Pools;
 use super::preloader::Preloader;
+use super::preloaders::Preloaders;
 use super::sources::Source;
-use super::{Executor, Helpers, Pools, Preloaders};
 use crate::config::Listen;
 use crate::handover::names;
 use crate::helper::Role;
 use crate::life::{Happened, Rules};
 use crate::listen::Listener;
 use crate::logs::Handout;
-use crate::master::event::{GenerationId, PoolId};
-use crate::reporter::Brief;
-use crate::sys::Error;
+use crate::master::event::{Event, GenerationId, PoolId};
+use crate::reporter::{Brief, Refusal};
 use crate::sys::fd::{send_with, set_nonblocking, socket_pair};
+use crate::sys::{Error, clock};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
+/// Longer pages are not sent: a message between processes has a limit.
+const LONGEST_PAGE: usize = 96 * 1024;
+
+#[derive(Debug, Default)]
+pub(in crate::master) struct Reporters {
+    by_pool: HashMap<PoolId, Reporter>,
+    /// The generations whose failure the responders tell.
+    refused: HashMap<PoolId, GenerationId>,
+}
+
 #[derive(Debug)]
-pub(super) struct ReporterState {
-    pub(super) listener: Listener,
-    pub(super) process: HelperProcess,
-    /// The generation to report on at the next start.
+struct Reporter {
+    listener: Listener,
+    /// The generation that the process reports on, or the next one will.
     serving: Option<GenerationId>,
     /// A client has connected, and PHP must first start and report its version.
     waits_for_php: bool,
 }
 
-impl Executor {
-    pub(super) fn set_reporter(
+impl Reporters {
+    pub(super) fn set(
         &mut self,
+        context: &mut Context,
         pool: PoolId,
         name: &str,
         wanted: Option<&Listen>,
         opened: Option<Listener>,
     ) {
         let Some(wanted) = wanted else {
-            self.close_reporter(pool);
-            return;
+            return self.close(context, pool);
         };
         // A pool with another socket is another pool, and takes over the status address.
-        let moved = self
-            .helpers
-            .reporter_at(&self.context.pools, name, wanted)
-            .filter(|from| *from != pool);
-        let moved = moved.and_then(|from| self.release_reporter(from));
-        if let Some(listener) = opened.or(moved.map(|(listener, _)| listener)) {
-            self.close_reporter(pool);
-            let reporter = ReporterState {
+        let moved = self.at(&context.pools, name, wanted).filter(|from| *from != pool);
+        let moved = moved.and_then(|from| self.release(context, from));
+        if let Some(listener) = opened.or(moved) {
+            self.close(context, pool);
+            context.handover.keep_status(pool, &listener.socket);
+            context
+                .helpers
+                .want(HelperId::Reporter(pool), Some(name), Rules::REPORTER);
+            let reporter = Reporter {
                 listener,
-                process: HelperProcess::new(Rules::REPORTER),
                 serving: None,
                 waits_for_php: false,
             };
-            self.helpers.reporters.insert(pool, reporter);
-            self.context.handover.keep_status(&self.helpers, pool);
-            self.watch_status(pool);
-        } else if let Some(reporter) = self.helpers.reporters.get(&pool) {
-            let before = self
-                .context
+            reporter.watch(context, pool);
+            self.by_pool.insert(pool, reporter);
+        } else if let Some(listener) = self.listener(pool) {
+            let before = context
                 .in_force
                 .pool(name)
                 .and_then(|it| it.pages.status_listen.as_deref());
-            if let Err(error) = reporter.listener.adjust(wanted, before) {
+            if let Err(error) = listener.adjust(wanted, before) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
             }
         }
     }
 
-    pub(in crate::master) fn poll_reporters(&mut self, serving: impl Fn(PoolId) -> Option<GenerationId>) {
-        if self.helpers.reporters.is_empty() {
-            return;
-        }
-        let waiting = self
-            .helpers
-            .reporters
+    pub(super) fn listeners(&self) -> impl Iterator<Item = (PoolId, &Listener)> {
+        self.by_pool
             .iter()
-            .filter(|(_, reporter)| reporter.waits_for_php);
-        let waiting: Vec<PoolId> = waiting.map(|(pool, _)| *pool).collect();
-        for pool in waiting {
-            if !serving(pool)
-                .is_some_and(|serving| self.preloaders.is_starting_php(&self.context.pools, serving))
-            {
-                if let Some(reporter) = self.helpers.reporters.get_mut(&pool) {
-                    reporter.waits_for_php = false;
-                }
-                self.watch_status(pool);
+            .map(|(pool, reporter)| (*pool, &reporter.listener))
+    }
+
+    pub(super) fn listener(&self, pool: PoolId) -> Option<&Listener> {
+        self.by_pool.get(&pool).map(|reporter| &reporter.listener)
+    }
+
+    pub(super) fn at(&self, pools: &Pools, name: &str, wanted: &Listen) -> Option<PoolId> {
+        let mut known = self.listeners();
+        known
+            .find(|(pool, known)| known.address == wanted.address && pools.pool_name(*pool) == name)
+            .map(|(pool, _)| pool)
+    }
+
+    pub(super) fn poll(
+        &mut self,
+        context: &mut Context,
+        preloaders: &Preloaders,
+        serving: impl Fn(PoolId) -> Option<GenerationId>,
+    ) {
+        for (pool, reporter) in &mut self.by_pool {
+            let id = HelperId::Reporter(*pool);
+            let is_running = context.helpers.pid(id).is_some();
+            if !is_running && !reporter.waits_for_php {
+                continue;
+            }
+            let serving = serving(*pool);
+            if reporter.waits_for_php && !preloaders.is_starting_php(&context.pools, serving) {
+                reporter.waits_for_php = false;
+                reporter.watch(context, *pool);
+            }
+            if is_running && serving.is_some() && serving != reporter.serving {
+                let leave = Happened::Leave(Duration::ZERO);
+                context.helpers.tell(&mut context.services, id, leave);
             }
         }
-        let shows = |it: &ReporterState| it.process.running.as_ref().and_then(|it| it.generation);
-        let is_outdated = |pool: PoolId, shows| serving(pool).is_some_and(|serving| serving != shows);
-        let outdated = self.helpers.reporters.iter();
-        let outdated =
-            outdated.filter(|(pool, it)| shows(it).is_some_and(|shows| is_outdated(**pool, shows)));
-        for pool in outdated.map(|(pool, _)| *pool).collect::<Vec<_>>() {
-            self.tell_helper(HelperId::Reporter(pool), Happened::Leave(Duration::ZERO));
-        }
     }
 
-    pub(in crate::master) fn reporter_wanted(&mut self, pool: PoolId, serving: Option<GenerationId>) {
-        let is_early =
-            serving.is_some_and(|serving| self.preloaders.is_starting_php(&self.context.pools, serving));
-        let Some(reporter) = self.helpers.reporters.get_mut(&pool) else {
+    /// A client has connected.
+    pub(super) fn needed(
+        &mut self,
+        context: &mut Context,
+        preloaders: &Preloaders,
+        pool: PoolId,
+        serving: Option<GenerationId>,
+    ) {
+        let Some(reporter) = self.by_pool.get_mut(&pool) else {
             return;
         };
-        if is_early {
+        if preloaders.is_starting_php(&context.pools, serving) {
             reporter.waits_for_php = true;
-            return self.context.services.sources.forget(&reporter.listener.socket);
+            return context.services.sources.forget(&reporter.listener.socket);
         }
         reporter.serving = serving;
-        self.tell_helper(HelperId::Reporter(pool), Happened::Needed);
+        let id = HelperId::Reporter(pool);
+        context.helpers.tell(&mut context.services, id, Happened::Needed);
     }
 
-    /// Watches for the next client.
-    pub(super) fn watch_status(&mut self, pool: PoolId) {
-        let Some(reporter) = self.helpers.reporters.get(&pool) else {
-            return;
-        };
-        let (name, socket) = (self.context.pools.pool_name(pool), &reporter.listener.socket);
-        let sources = &mut self.context.services.sources;
-        sources.watch_of_pool(name, socket, Source::Status(pool));
-    }
-
-    pub(super) fn start_reporter(&mut self, pool: PoolId) -> Result<(), Error> {
-        let Some(reporter) = self.helpers.reporters.get(&pool) else {
+    pub(super) fn follow_reporter(
+        &self,
+        context: &mut Context,
+        pool: PoolId,
+        step: HelperStep,
+    ) -> Result<(), Error> {
+        let Some(reporter) = self.by_pool.get(&pool) else {
             return Ok(());
         };
-        self.context.services.sources.forget(&reporter.listener.socket);
-        let id = reporter
-            .serving
-            .ok_or_else(|| Error::new("start", "no generation serves", Errno::EAGAIN))?;
-        self.context.open(id)?;
-        let unknown = self
-            .context
-            .pools
-            .generations
-            .get(&id)
-            .filter(|it| !it.make.is_known);
-        let unknown = unknown.map(|generation| generation.settings.pool.clone());
-        let expected = unknown.and_then(|pool| {
-            self.context
-                .in_force
-                .starts
-                .expected_name(&self.context.services, &pool)
-        });
-        let running = self.start_reporting(pool, id, |brief, generation| Brief {
-            powered_by: generation.make.powered_by.clone().or(expected),
-            ..brief
-        })?;
-        self.helper_started(HelperId::Reporter(pool), running);
+        match step {
+            HelperStep::Start => return self.start(context, pool, reporter),
+            HelperStep::Ask(_) => context.helpers.close_channel(HelperId::Reporter(pool)),
+            HelperStep::Idle => reporter.watch(context, pool),
+            HelperStep::Gone(_) => {}
+        }
         Ok(())
     }
 
+    fn start(&self, context: &mut Context, pool: PoolId, reporter: &Reporter) -> Result<(), Error> {
+        context.services.sources.forget(&reporter.listener.socket);
+        let id = reporter
+            .serving
+            .ok_or_else(|| Error::new("start", "no generation serves", Errno::EAGAIN))?;
+        context.open(id)?;
+        let generation = context.pools.generations.get(&id);
+        let unknown = generation.filter(|it| !it.make.is_known);
+        let unknown = unknown.map(|generation| generation.settings.pool.clone());
+        let expected =
+            unknown.and_then(|pool| context.in_force.starts.expected_name(&context.services, &pool));
+        let process = self.start_reporting(context, pool, id, |brief, generation| Brief {
+            powered_by: generation.make.powered_by.clone().or(expected),
+            ..brief
+        })?;
+        context.helper_started(HelperId::Reporter(pool), process)
+    }
+
     /// Starts the process that reports on a generation, or refuses its requests if `adjust` sets a refusal.
-    pub(super) fn start_reporting(
+    fn start_reporting(
         &self,
+        context: &Context,
         pool: PoolId,
         id: GenerationId,
         adjust: impl FnOnce(Brief, &Generation) -> Brief,
-    ) -> Result<RunningHelper, Error> {
-        let (generation, resources, workers) = self.context.pools.shared_with_helpers(pool, id)?;
+    ) -> Result<HelperProcess, Error> {
+        let (generation, resources, workers) = context.pools.shared_with_helpers(pool, id)?;
         let settings = &generation.settings;
         let brief = Brief::new(
             &settings.pool,
@@ -173,9 +198,8 @@ impl Executor {
         );
         let brief = adjust(brief, generation);
         let (channel, theirs) = socket_pair(SockType::SeqPacket)?;
-        let reporter = self.helpers.reporters.get(&pool);
-        let reporter = reporter.filter(|_| brief.refusal.is_none());
-        let own = reporter.map_or(workers, |reporter| &reporter.listener.socket);
+        let listener = self.listener(pool).filter(|_| brief.refusal.is_none());
+        let own = listener.map_or(workers, |listener| &listener.socket);
         let (readable, pipes) = (resources.board.memory().readable()?, generation.connected()?);
         let mut descriptors = vec![own, workers, &readable, &pipes.messages_in];
         if brief.refusal.is_some() {
@@ -187,53 +211,125 @@ impl Executor {
         let message = serde_json::to_vec(&brief).unwrap_or_default();
         send_with(channel.as_fd(), &message, &descriptors)?;
         let (role, theirs) = (Role::Reporter, vec![theirs]);
-        let pid =
-            self.context
-                .services
-                .start_helper(&self.context.in_force, brief.title, role, theirs, zone())?;
-        let mut running = RunningHelper::new(pid, Some(channel));
-        running.generation = Some(id);
-        Ok(running)
+        let pid = context
+            .services
+            .start_helper(&context.in_force, brief.title, role, theirs, zone())?;
+        Ok(HelperProcess::new(pid, channel, None))
     }
 
-    /// Closes a reporter's socket and kills its process, which is returned.
-    pub(super) fn close_reporter(&mut self, pool: PoolId) -> Option<RunningHelper> {
-        let (listener, running) = self.release_reporter(pool)?;
-        listener.remove_file();
-        running
+    /// Closes a reporter's socket and kills its process.
+    pub(super) fn close(&mut self, context: &mut Context, pool: PoolId) {
+        if let Some(listener) = self.release(context, pool) {
+            listener.remove_file();
+        }
     }
 
-    fn release_reporter(&mut self, pool: PoolId) -> Option<(Listener, Option<RunningHelper>)> {
-        let reporter = self.helpers.reporters.remove(&pool)?;
-        self.context.handover.unkeep([names::status(pool.0)]);
-        self.context.services.sources.forget(&reporter.listener.socket);
-        reporter.process.kill();
-        Some((reporter.listener, reporter.process.running))
+    fn release(&mut self, context: &mut Context, pool: PoolId) -> Option<Listener> {
+        let reporter = self.by_pool.remove(&pool)?;
+        context.handover.unkeep([names::status(pool.0)]);
+        let sources = &mut context.services.sources;
+        sources.forget(&reporter.listener.socket);
+        let process = context.helpers.remove(sources, HelperId::Reporter(pool));
+        process.iter().for_each(HelperProcess::kill);
+        Some(reporter.listener)
+    }
+
+    /// Refuses a pool's requests with its generation's last failure.
+    pub(super) fn refuse(&mut self, context: &mut Context, pool: PoolId, id: GenerationId, wait: Duration) {
+        let refusal = context.pools.refusal(id, wait);
+        let helper = HelperId::Responder(pool);
+        let standing = context.helpers.process(helper);
+        let standing = standing.filter(|_| self.refused.get(&pool) == Some(&id));
+        if standing.is_some_and(|it| it.send(&refusal, &[]).is_ok()) {
+            return;
+        }
+        self.stop_refusing(context, pool);
+        let started = self.start_reporting(context, pool, id, |brief, generation| {
+            let settings = &generation.settings;
+            brief.answering_503(&settings.pool, refusal, settings.log_limit)
+        });
+        let name = context.pools.pool_name(pool).to_owned();
+        let started = started.and_then(|process| {
+            log::debug!("[pool {name}] process {} refuses requests", process.pid);
+            context.helper_started(helper, process)
+        });
+        match started {
+            Ok(()) => _ = self.refused.insert(pool, id),
+            Err(error) => {
+                log::error!(
+                    "[pool {name}] requests wait, because the process that would refuse them can't be started: {error}"
+                );
+                let gone = Event::UnavailableResponderGone(pool);
+                context.services.happened.push_back(gone);
+            }
+        }
+    }
+
+    /// Lets the responder go: it completes the answers that it has begun.
+    pub(super) fn stop_refusing(&mut self, context: &mut Context, pool: PoolId) {
+        self.refused.remove(&pool);
+        let sources = &mut context.services.sources;
+        context.helpers.remove(sources, HelperId::Responder(pool));
+    }
+
+    pub(super) fn follow_responder(
+        &mut self,
+        context: &mut Context,
+        pool: PoolId,
+        step: HelperStep,
+    ) -> Result<(), Error> {
+        // The core starts and stops it.
+        if let HelperStep::Gone(pid) = step {
+            self.refused.remove(&pool);
+            let name = context.pools.pool_name(pool);
+            log::warn!("[pool {name}] process {pid}, which refused requests, has ended");
+            let gone = Event::UnavailableResponderGone(pool);
+            context.services.happened.push_back(gone);
+        }
+        Ok(())
     }
 }
 
-impl Helpers {
-    pub(super) fn reporter_at(&self, pools: &Pools, name: &str, wanted: &Listen) -> Option<PoolId> {
-        let mut known = self.reporters.iter();
-        known
-            .find(|(pool, known)| known.listener.address == wanted.address && pools.pool_name(**pool) == name)
-            .map(|(pool, _)| *pool)
+impl Reporter {
+    /// Watches for the next client.
+    fn watch(&self, context: &mut Context, pool: PoolId) {
+        let (name, socket) = (context.pools.pool_name(pool), &self.listener.socket);
+        let sources = &mut context.services.sources;
+        sources.watch_of_pool(name, socket, Source::Status(pool));
+    }
+}
+
+impl Pools {
+    pub(super) fn report_named(&self, id: GenerationId) -> String {
+        let kept = self.generations.get(&id).and_then(|generation| {
+            let kept = self.errors.last(&generation.settings.pool.name)?;
+            (kept.epoch_s >= generation.settings.started).then_some(kept)
+        });
+        kept.map_or_else(String::new, |kept| format!(" (error {})", kept.report.id))
     }
 
-    pub(super) fn has_reporter(&self, pool: PoolId) -> bool {
-        (self.reporters.get(&pool)).is_some_and(|reporter| reporter.process.running.is_some())
+    fn refusal(&self, id: GenerationId, wait: Duration) -> Refusal {
+        let generation = self.generations.get(&id);
+        let is_shown = generation.is_some_and(|it| it.settings.pool.pages.friendly_error_pages);
+        let kept = self.errors.last(self.generation_name(id));
+        let page = kept.filter(|_| is_shown);
+        Refusal {
+            id: kept.map_or_else(|| "unknown".to_owned(), |kept| kept.report.id.to_string()),
+            retry_at_ns: (clock::now() + wait).as_nanos(),
+            page: page.map(|kept| kept.report.page_within(LONGEST_PAGE)),
+        }
     }
 }
 
 impl Preloaders {
-    fn is_starting_php(&self, pools: &Pools, id: GenerationId) -> bool {
-        let is_known = pools
-            .generations
-            .get(&id)
-            .is_none_or(|generation| generation.make.is_known);
+    fn is_starting_php(&self, pools: &Pools, id: Option<GenerationId>) -> bool {
+        let generation = id.and_then(|id| pools.generations.get(&id));
+        let Some((id, _)) = id.zip(generation).filter(|(_, it)| !it.make.is_known) else {
+            return false;
+        };
         let mut preloaders = self.by_pid.values();
         // A preloader that is up may not have sent its facts yet.
         let is_coming = |it: &Preloader| it.start.is_some() || it.facts.is_none();
-        !is_known && preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
+        preloaders.any(|it| is_coming(it) && it.members.all().any(|member| member == id))
     }
 }

@@ -17,9 +17,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 impl Context {
-    pub(in crate::master) fn rest_generations(&mut self, preloaders: &Preloaders, helpers: &Helpers) {
+    pub(in crate::master) fn rest_generations(&mut self, preloaders: &Preloaders) {
         for id in std::mem::take(&mut self.pools.vacated) {
-            if !self.pools.rests(preloaders, helpers, id) {
+            if !self.pools.rests(preloaders, &self.helpers, id) {
                 continue;
             }
             // The last output is logged by these settings.
@@ -56,12 +56,6 @@ impl Context {
         for (fd, _) in pipes.sources(id) {
             self.services.sources.forget(fd);
         }
-    }
-}
-
-impl Helpers {
-    fn answers_for(&self, pool: PoolId) -> bool {
-        self.unavailable_responders.contains_key(&pool) || self.has_reporter(pool)
     }
 }
 

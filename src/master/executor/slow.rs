@@ -1,6 +1,9 @@
 //! The logs of slow requests, and a tracer for each request.
 
-use super::{Executor, Pools, Who, WorkerProcess};
+use super::context::Context;
+use super::pools::Pools;
+use super::processes::Who;
+use super::worker::WorkerProcess;
 use crate::config::{Application, Interface, LogLevel, Pool};
 use crate::master::event::WorkerId;
 use crate::scoreboard::slot_reader;
@@ -42,17 +45,16 @@ pub(super) fn identify(path: &Path) -> Option<(u64, u64)> {
     Some((entry.dev(), entry.ino()))
 }
 
-impl Executor {
+impl Context {
     pub(super) fn trace(&mut self, id: WorkerId) {
         if let Err(error) = self.try_trace(id) {
-            let (pool, pid) = self.context.pools.name_worker(id);
+            let (pool, pid) = self.pools.name_worker(id);
             log::error!("[pool {pool}] failed to trace child {pid}: {error}");
         }
     }
 
     fn try_trace(&mut self, id: WorkerId) -> Result<(), Error> {
         let Some((worker, pid)) = self
-            .context
             .pools
             .workers
             .get(&id)
@@ -60,7 +62,7 @@ impl Executor {
         else {
             return Ok(());
         };
-        let Some(generation) = self.context.pools.generations.get(&worker.generation) else {
+        let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return Ok(());
         };
         let settings = &generation.settings;
@@ -81,14 +83,13 @@ impl Executor {
         let heading = slowlog::heading(
             clock::epoch_micros(),
             clock::utc_offset_seconds(),
-            self.context.in_force.config.global.log_level == LogLevel::Debug,
+            self.in_force.config.global.log_level == LogLevel::Debug,
             &settings.pool.name,
             pid,
             &script,
             Some(request).filter(|_| !matches!(application, Application::Php(_))),
         );
         let tracers = self
-            .context
             .processes
             .by_pid
             .values()
@@ -125,23 +126,23 @@ impl Executor {
         ];
         descriptors.extend(look.descriptors);
         let (program, option) = look.program;
-        let path = self.context.services.libexec.join(program);
+        let path = self.services.libexec.join(program);
         let title = format!("{}: tracer {}", settings.pool.title, settings.pool.name);
         let program = Program::new(&path, [title.as_str(), option], [], descriptors);
         let tracer = process::start(&program)?;
-        self.context.processes.by_pid.insert(tracer, Who::Tracer(pid));
+        self.processes.by_pid.insert(tracer, Who::Tracer(pid));
         log::info!("about to trace {pid}");
         Ok(())
     }
+}
 
-    pub(super) fn tracer_gone(&self, pid: i32, ended: Ended) {
-        match ended {
-            Ended::Code(0) => log::info!("finished trace of {pid}"),
-            // The tracer has logged the reason.
-            Ended::Code(_) | Ended::Unknown => {}
-            Ended::Signal { number, .. } => {
-                log::error!("the tracer of child {pid} was ended by signal {number}");
-            }
+pub(super) fn tracer_gone(pid: i32, ended: Ended) {
+    match ended {
+        Ended::Code(0) => log::info!("finished trace of {pid}"),
+        // The tracer has logged the reason.
+        Ended::Code(_) | Ended::Unknown => {}
+        Ended::Signal { number, .. } => {
+            log::error!("the tracer of child {pid} was ended by signal {number}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The sockets of a configuration: open, missing, or unreachable and to be bound again.
 
 use super::context::{Context, InForce};
-use super::helpers::Helpers;
 use super::pools::Pools;
 use super::pools::RunningPool;
+use super::reporter::Reporters;
 use crate::config::Pool;
 use crate::listen::{ListenError, Listener, ListenerState, bind};
 use crate::master::event::PoolId;
@@ -40,7 +40,11 @@ impl Sockets {
 
 impl Context {
     /// Opens the missing sockets of a pool. After an error none stays open.
-    pub(super) fn open_sockets(&mut self, helpers: &Helpers, pool: &Pool) -> Result<Sockets, ListenError> {
+    pub(super) fn open_sockets(
+        &mut self,
+        reporters: &Reporters,
+        pool: &Pool,
+    ) -> Result<Sockets, ListenError> {
         let mut sockets = Sockets {
             known: self.pools.pool_listening_as(pool),
             own: None,
@@ -65,8 +69,8 @@ impl Context {
             None => {}
         }
         if let Some(wanted) = &pool.pages.status_listen {
-            let open = helpers.reporter_at(&self.pools, &pool.name, wanted);
-            let listener = open.and_then(|id| Some(&helpers.reporters.get(&id)?.listener));
+            let open = reporters.at(&self.pools, &pool.name, wanted);
+            let listener = open.and_then(|id| reporters.listener(id));
             let path = listener.filter(|it| it.is_ours()).map(Listener::state);
             let is_lost = path.is_some_and(|state| state != ListenerState::Open);
             if open.is_none() || is_lost {

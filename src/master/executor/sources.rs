@@ -2,7 +2,7 @@
 
 use super::super::event::{GenerationId, PoolId, WorkerId};
 use super::control::ControlSocket;
-use super::helper_process::HelperId;
+use super::helper_id::HelperId;
 use crate::sys::Error;
 use crate::tick::Tick;
 use mio::unix::SourceFd;
@@ -28,10 +28,8 @@ pub(in crate::master) enum Source {
     Control(ControlSocket),
     ControlSession(u64),
     Status(PoolId),
-    Router(PoolId),
-    Inspector(PoolId),
+    HelperChannel(HelperId),
     HelperMessages(HelperId),
-    Jobs,
     WarmUp(GenerationId),
     Directories,
     Spawner(Token),

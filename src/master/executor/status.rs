@@ -1,6 +1,7 @@
 //! The content of the control socket's `status`.
 
 use super::generation::Generation;
+use super::helper_id::HelperId;
 use super::logs;
 use super::pools::RunningPool;
 use super::programs::RunningProgram;
@@ -19,7 +20,7 @@ use crate::worker::{BackendStage, BackendStatus};
 use std::collections::HashMap;
 
 impl Executor {
-    pub(super) fn status(&mut self, views: &[(String, serde_json::Value)]) -> Status {
+    pub(super) fn status(&mut self, views: &[(PoolId, serde_json::Value)]) -> Status {
         let orphans = self.orphans.count();
         // Each scoreboard is read once.
         let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
@@ -81,7 +82,9 @@ impl Executor {
                         refusing: self.is_refused(*id, pool),
                         is_over: !self.is_refused(*id, pool) && self.context.pools.is_well(pool),
                     }),
-                    applications: self.applications_status(*id, views),
+                    applications: self
+                        .applications
+                        .status(&self.context, &self.programs, *id, views),
                     generations: own
                         .iter()
                         .map(|(id, generation)| {
@@ -103,7 +106,7 @@ impl Executor {
             last_reload: self.reload.last.clone(),
             log: Some(logs::of_daemon(&self.context.in_force.config.global.error_log)),
             replaced: invocation::get().is_some_and(Invocation::is_replaced),
-            jobs: self.jobs_status(),
+            jobs: super::jobs::status(&self.context.in_force),
         }
     }
 
@@ -119,7 +122,7 @@ impl Executor {
             .map(|it| self.context.pools.helper_processes_status(it))
             .unwrap_or_default();
         let is = |stage: BackendStage| programs.iter().any(|program| program.state == stage.name());
-        self.helpers.unavailable_responders.contains_key(&id)
+        self.context.helpers.pid(HelperId::Responder(id)).is_some()
             || program.is_some_and(RunningProgram::is_failing)
             || is(BackendStage::Failing) && !is(BackendStage::Up)
     }
@@ -188,9 +191,9 @@ impl Pools {
 
     /// The worker limit of a pool by the latest configuration.
     fn worker_limits(&self, applications: &Applications, id: PoolId, pool: &RunningPool) -> WorkerLimits {
-        if let Some(app_pool) = applications.routers.get(&id) {
+        if let Some(max_children) = applications.max(id) {
             return WorkerLimits {
-                max_children: app_pool.max,
+                max_children,
                 ..WorkerLimits::default()
             };
         }

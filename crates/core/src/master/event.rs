@@ -18,9 +18,9 @@ pub struct GenerationId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
-/// One request for an application pool's worker. Never reused.
+/// One request for a worker: an application pool and the number of an instance in it. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SpawnRequestId(pub u64);
+pub struct SpawnRequestId(pub PoolId, pub u64);
 
 /// A slot of a generation's scoreboard, `0..max_children`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! The instances of an application pool as the master knows them.
 
-use super::event::{SpawnRequestId, WorkerId};
+use super::event::WorkerId;
 use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
@@ -39,11 +39,11 @@ pub enum At {
     /// Its application is inspected.
     Looking,
     /// A worker was requested.
-    Ordered(SpawnRequestId),
+    Ordered,
     /// A worker is being forked.
-    Made(SpawnRequestId, WorkerId),
+    Made(WorkerId),
     /// Its worker is up.
-    Up(SpawnRequestId, WorkerId),
+    Up(WorkerId),
 }
 
 impl Instance {
@@ -71,6 +71,14 @@ impl fmt::Display for Denial {
 }
 
 impl InstanceRegistry {
+    /// Returns an empty registry that accepts numbers above this one.
+    pub fn after(last: u64) -> InstanceRegistry {
+        InstanceRegistry {
+            last,
+            instances: BTreeMap::new(),
+        }
+    }
+
     /// Adds a starting instance. A rolling restart may exceed `max` by one.
     ///
     /// # Errors
@@ -106,9 +114,9 @@ impl InstanceRegistry {
         Ok(())
     }
 
-    /// The first unused number.
-    pub fn next(&self) -> u64 {
-        self.last.saturating_add(1)
+    /// The highest number that was used.
+    pub fn last(&self) -> u64 {
+        self.last
     }
 
     pub fn get(&self, number: u64) -> Option<&Instance> {
@@ -167,7 +175,7 @@ mod tests {
         assert!(registry.remove(2).is_some() && registry.remove(2).is_none());
         assert_eq!(admit(&mut registry, 6), Err(Denial::Stale(6)));
         assert_eq!(admit(&mut registry, 7), Ok(()));
-        assert_eq!(registry.next(), 8);
+        assert_eq!(registry.last(), 7);
     }
 
     #[test]
@@ -178,7 +186,7 @@ mod tests {
                 .admit(number, PathBuf::from("/srv/a"), 0, 9, Tick::ZERO)
                 .unwrap();
         }
-        let up = At::Up(SpawnRequestId(1), WorkerId(1));
+        let up = At::Up(WorkerId(1));
         for number in [1, 2] {
             registry.get_mut(number).unwrap().at = up;
         }

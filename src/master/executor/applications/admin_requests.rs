@@ -1,10 +1,16 @@
 //! Operators' requests to an application pool, passed on to its router and back.
 
+use super::super::context::Context;
 use super::super::control::Rights;
-use super::super::{Applications, Executor};
-use super::AppPool;
+use super::super::effect::Effect;
+use super::super::helper_id::HelperId;
+use super::super::helpers::Helpers;
+use super::super::processes::{Processes, Who};
+use super::super::programs::Programs;
+use super::super::services::Services;
+use super::{AppPool, Applications};
 use crate::control::protocol::{self, Answer, StartError, Starting, Status};
-use crate::master::event::PoolId;
+use crate::master::event::{PoolId, SpawnRequestId, WorkerId};
 use crate::master::instances::At;
 use crate::scoreboard::counters::PoolCounters;
 use crate::sys::clock;
@@ -22,17 +28,18 @@ const NO_ROUTER: &str = "the pool's router does not run right now; ask again";
 const MOST_READ: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::master::executor) enum Asker {
+pub(super) enum Asker {
     NoClient,
     Session(u64),
-    Lease(u64, PoolId),
-    View(u64, String),
+    /// `None`: the client has gone.
+    Lease(Option<u64>),
+    View(u64),
     /// A restart in several pools, for this conversation.
     Restart(u64),
 }
 
 #[derive(Debug)]
-pub(in crate::master::executor) struct PendingRestart {
+pub(super) struct PendingRestart {
     asker: u64,
     waiting: usize,
     done: Option<Value>,
@@ -73,130 +80,45 @@ fn both(one: Value, other: Value) -> Value {
 }
 
 #[derive(Debug)]
-pub(in crate::master::executor) struct PendingStatus {
+pub(super) struct PendingStatus {
     asker: u64,
     until: Tick,
     waiting: usize,
-    views: Vec<(String, Value)>,
+    views: Vec<(PoolId, Value)>,
 }
 
 impl AppPool {
-    pub(super) fn ask(&mut self, what: AdminRequest, asked: Asker) -> bool {
-        if self.asked.len() >= MOST_ASKED || self.router.pid().is_none() {
+    pub(super) fn ask(&mut self, helpers: &Helpers, what: AdminRequest, asked: Asker) -> bool {
+        if self.asked.len() >= MOST_ASKED || helpers.pid(HelperId::Router(self.id)).is_none() {
             return false;
         }
         self.last_asked += 1;
         let admin_request = self.last_asked;
         self.asked.insert(admin_request, asked);
-        self.say(&ToRouter::AdminRequest { admin_request, what }, Vec::new());
+        let request = ToRouter::AdminRequest { admin_request, what };
+        self.say(helpers, &request, Vec::new());
         true
     }
-}
 
-impl Executor {
-    pub(super) fn answered(&mut self, asked: Asker, result: Result<Value, String>) {
-        match asked {
-            Asker::NoClient => {}
-            Asker::Session(asker) => {
-                let answer = match result {
-                    Ok(value) => Answer::Done { value },
-                    Err(message) => Answer::refusal(message),
-                };
-                self.answer(asker, &answer);
-            }
-            Asker::Lease(asker, id) => {
-                let lease = result
-                    .as_ref()
-                    .ok()
-                    .and_then(|value| value.get("lease")?.as_u64());
-                if let (Some(lease), Some(app_pool)) = (lease, self.applications.routers.get_mut(&id)) {
-                    if self.control.is_there(asker) {
-                        app_pool.leases.insert(lease, asker);
-                    } else {
-                        app_pool.ask(AdminRequest::Return { lease, ok: false }, Asker::NoClient);
-                    }
-                }
-                self.answered(Asker::Session(asker), result);
-            }
-            Asker::Restart(asker) => {
-                let restarts = &mut self.applications.restarts;
-                let Some(at) = restarts.iter().position(|restart| restart.asker == asker) else {
-                    return;
-                };
-                restarts[at].take(result);
-                if restarts[at].waiting == 0 {
-                    let answer = restarts.remove(at).answer();
-                    self.answer(asker, &answer);
-                }
-            }
-            Asker::View(asker, name) => {
-                let Some(at) = self
-                    .applications
-                    .statuses
-                    .iter()
-                    .position(|status| status.asker == asker)
-                else {
-                    return;
-                };
-                let status = &mut self.applications.statuses[at];
-                status.waiting = status.waiting.saturating_sub(1);
-                if let Ok(view) = result {
-                    status.views.push((name, view));
-                }
-                if status.waiting == 0 {
-                    self.finish_status(at);
-                }
-            }
-        }
+    fn end_lease(&mut self, helpers: &Helpers, lease: u64) {
+        // Its state is unknown.
+        let back = AdminRequest::Return { lease, ok: false };
+        self.ask(helpers, back, Asker::NoClient);
     }
 
-    /// Answers with the status once the routers have answered.
-    pub(in crate::master) fn begin_status(&mut self, asker: u64) {
-        let mut waiting = 0;
-        for app_pool in self.applications.routers.values_mut() {
-            let name = app_pool.template.name.clone();
-            waiting += usize::from(app_pool.ask(AdminRequest::View, Asker::View(asker, name)));
-        }
-        self.applications.statuses.retain(|status| status.asker != asker);
-        self.applications.statuses.push(PendingStatus {
-            asker,
-            until: clock::now() + STATUS_TIMEOUT,
-            waiting,
-            views: Vec::new(),
-        });
-        if waiting == 0 {
-            self.finish_status(self.applications.statuses.len() - 1);
-        }
-    }
-
-    fn finish_status(&mut self, at: usize) {
-        let PendingStatus { asker, views, .. } = self.applications.statuses.remove(at);
-        let mut status = self.status(&views);
-        if let Rights::Own(uid) = self.control.rights(asker) {
-            self.applications.leave_own(&mut status, uid);
-        }
-        self.answer(asker, &Answer::Status(Box::new(status)));
-    }
-
-    pub(in crate::master::executor) fn applications_status(
-        &self,
-        id: PoolId,
-        views: &[(String, Value)],
-    ) -> Option<protocol::Applications> {
-        let app_pool = self.applications.routers.get(&id)?;
-        let (router, inspector) = app_pool.pids();
+    fn status(&self, context: &Context, programs: &Programs, view: Option<&Value>) -> protocol::Applications {
         let now = clock::now();
         let mut looks = 0;
-        let starting = app_pool.registry.iter().filter_map(|(number, instance)| {
-            let known = app_pool.applications.get(&instance.application);
+        let starting = self.registry.iter().filter_map(|(number, instance)| {
+            let known = self.applications.get(&instance.application);
             let mut since = instance.since;
             let mut pid = None;
             let step = match instance.at {
                 At::Looking => "looked at",
-                At::Ordered(_) => {
+                At::Ordered => {
                     looks += 1;
                     let is_read = looks <= MOST_READ;
-                    let start = known.and_then(|it| self.context.spawner.progress(it.generation, is_read));
+                    let start = known.and_then(|it| context.spawner.progress(it.generation, is_read));
                     match start {
                         Some((start, process)) => {
                             (since, pid) = (start.since.max(since), process);
@@ -205,16 +127,11 @@ impl Executor {
                         None => "ordered",
                     }
                 }
-                At::Made(_, worker) => {
-                    pid = self
-                        .context
-                        .pools
-                        .workers
-                        .get(&worker)
-                        .and_then(|worker| worker.pid);
+                At::Made(worker) => {
+                    pid = context.pools.workers.get(&worker).and_then(|it| it.pid);
                     "made"
                 }
-                At::Up(..) => return None,
+                At::Up(_) => return None,
             };
             Some(Starting {
                 instance: number,
@@ -225,21 +142,18 @@ impl Executor {
                 pid,
             })
         });
-        Some(protocol::Applications {
-            router,
-            inspector,
-            max: app_pool.max,
+        protocol::Applications {
+            router: context.helpers.pid(HelperId::Router(self.id)),
+            inspector: context.helpers.pid(HelperId::Inspector(self.id)),
+            max: self.max,
             starting: starting.collect(),
-            errors: app_pool.last_errors.iter().map(StartError::from).collect(),
-            view: views
-                .iter()
-                .find(|(name, _)| *name == app_pool.template.name)
-                .map(|(_, view)| self.with_facts(app_pool, view.clone())),
-        })
+            errors: self.last_errors.iter().map(StartError::from).collect(),
+            view: view.map(|view| self.with_facts(context, programs, view.clone())),
+        }
     }
 
     /// Adds the program processes of instances, and the reason why an instance loads its application.
-    fn with_facts(&self, app_pool: &AppPool, mut view: Value) -> Value {
+    fn with_facts(&self, context: &Context, programs: &Programs, mut view: Value) -> Value {
         let applications = view.get_mut("applications").and_then(Value::as_array_mut);
         for application in applications
             .into_iter()
@@ -247,52 +161,150 @@ impl Executor {
             .filter_map(Value::as_object_mut)
         {
             let name = application.get("name").and_then(Value::as_str);
-            let known = name.and_then(|name| app_pool.applications.get(Path::new(name)));
-            let programs = known
-                .map(|known| self.programs.of(&self.context.pools, known.pool))
-                .unwrap_or_default();
+            let Some(known) = name.and_then(|name| self.applications.get(Path::new(name))) else {
+                continue;
+            };
+            let programs = programs.of(&context.pools, known.pool);
             if let (false, Ok(programs)) = (programs.is_empty(), serde_json::to_value(programs)) {
                 application.insert("programs".to_owned(), programs);
             }
-            let generation = known.and_then(|known| self.context.pools.generations.get(&known.generation));
+            let generation = context.pools.generations.get(&known.generation);
             if let Some(servers) = generation.and_then(|generation| generation.make.connected_to.as_ref()) {
                 application.insert("connected_to".to_owned(), servers.as_str().into());
             }
         }
         view
     }
+}
 
-    pub(in crate::master::executor) fn poll_asked(&mut self, now: Tick) {
-        while let Some(at) = self
-            .applications
-            .statuses
-            .iter()
-            .position(|status| status.until <= now)
-        {
-            self.finish_status(at);
+impl Applications {
+    pub(super) fn answered(
+        &mut self,
+        context: &mut Context,
+        id: PoolId,
+        asked: Asker,
+        result: Result<Value, String>,
+    ) {
+        match asked {
+            Asker::NoClient => {}
+            Asker::Session(asker) => {
+                let answer = match result {
+                    Ok(value) => Answer::Done { value },
+                    Err(message) => Answer::refusal(message),
+                };
+                answer_client(&mut context.services, asker, answer);
+            }
+            Asker::Lease(asker) => {
+                let lease = result.as_ref().ok().and_then(|it| it.get("lease")?.as_u64());
+                match (asker, lease, self.routers.get_mut(&id)) {
+                    (Some(asker), Some(lease), Some(app_pool)) => {
+                        app_pool.leases.insert(lease, asker);
+                    }
+                    (None, Some(lease), Some(app_pool)) => app_pool.end_lease(&context.helpers, lease),
+                    (_, _, _) => {}
+                }
+                let asked = asker.map_or(Asker::NoClient, Asker::Session);
+                self.answered(context, id, asked, result);
+            }
+            Asker::Restart(asker) => {
+                let Some(at) = self.restarts.iter().position(|it| it.asker == asker) else {
+                    return;
+                };
+                self.restarts[at].take(result);
+                if self.restarts[at].waiting == 0 {
+                    let answer = self.restarts.remove(at).answer();
+                    answer_client(&mut context.services, asker, answer);
+                }
+            }
+            Asker::View(asker) => {
+                let Some(at) = self.statuses.iter().position(|it| it.asker == asker) else {
+                    return;
+                };
+                let status = &mut self.statuses[at];
+                status.waiting = status.waiting.saturating_sub(1);
+                status.views.extend(result.ok().map(|view| (id, view)));
+                if status.waiting == 0 {
+                    self.finish_status(&mut context.services, at);
+                }
+            }
         }
     }
 
-    pub(in crate::master) fn instance_with_pid(&self, pid: i32) -> Option<(PoolId, PathBuf)> {
-        let super::super::Who::Worker(worker) = self.context.processes.by_pid.get(&pid)? else {
+    /// Answers with the status once the routers have answered.
+    pub(in crate::master) fn begin_status(&mut self, context: &mut Context, asker: u64) {
+        let mut waiting = 0;
+        for app_pool in self.routers.values_mut() {
+            let asked = app_pool.ask(&context.helpers, AdminRequest::View, Asker::View(asker));
+            waiting += usize::from(asked);
+        }
+        self.statuses.retain(|status| status.asker != asker);
+        self.statuses.push(PendingStatus {
+            asker,
+            until: clock::now() + STATUS_TIMEOUT,
+            waiting,
+            views: Vec::new(),
+        });
+        if waiting == 0 {
+            self.finish_status(&mut context.services, self.statuses.len() - 1);
+        }
+    }
+
+    fn finish_status(&mut self, services: &mut Services, at: usize) {
+        let PendingStatus { asker, views, .. } = self.statuses.remove(at);
+        services.effects.push_back(Effect::StatusDue(asker, views));
+    }
+
+    pub(in crate::master::executor) fn status(
+        &self,
+        context: &Context,
+        programs: &Programs,
+        id: PoolId,
+        views: &[(PoolId, Value)],
+    ) -> Option<protocol::Applications> {
+        let view = views.iter().find(|(of, _)| *of == id).map(|(_, view)| view);
+        let app_pool = self.routers.get(&id)?;
+        Some(app_pool.status(context, programs, view))
+    }
+
+    pub(in crate::master::executor) fn deadline(&self) -> Option<Tick> {
+        self.statuses.iter().map(|status| status.until).min()
+    }
+
+    pub(in crate::master::executor) fn poll(&mut self, services: &mut Services, now: Tick) {
+        while let Some(at) = self.statuses.iter().position(|status| status.until <= now) {
+            self.finish_status(services, at);
+        }
+    }
+
+    /// Whether a worker is an instance of an application.
+    pub(in crate::master::executor) fn has_instance(&self, worker: WorkerId) -> bool {
+        self.instances.contains_key(&worker)
+    }
+
+    pub(in crate::master) fn instance_with_pid(
+        &self,
+        processes: &Processes,
+        pid: i32,
+    ) -> Option<(PoolId, PathBuf)> {
+        let Who::Worker(worker) = processes.by_pid.get(&pid)? else {
             return None;
         };
-        let (id, number) = self.applications.instances.get(worker)?;
-        let instance = self.applications.routers.get(id)?.registry.get(*number)?;
+        let SpawnRequestId(id, number) = self.instances.get(worker)?;
+        let instance = self.routers.get(id)?.registry.get(*number)?;
         Some((*id, instance.application.clone()))
     }
 
-    pub(in crate::master) fn knows_application(&self, id: PoolId, root: &Path) -> bool {
-        let app_pool = self.applications.routers.get(&id);
+    pub(in crate::master) fn knows(&self, id: PoolId, root: &Path) -> bool {
+        let app_pool = self.routers.get(&id);
         app_pool.is_some_and(|app_pool| app_pool.applications.contains_key(root))
     }
 
-    /// Whether a client may change an application.
-    pub(in crate::master) fn may_touch(&self, asker: u64, id: PoolId, root: &Path) -> Result<(), String> {
-        let Rights::Own(uid) = self.control.rights(asker) else {
+    /// Whether a client with these rights may change an application.
+    pub(in crate::master) fn may_touch(&self, rights: Rights, id: PoolId, root: &Path) -> Result<(), String> {
+        let Rights::Own(uid) = rights else {
             return Ok(());
         };
-        let app_pool = self.applications.routers.get(&id);
+        let app_pool = self.routers.get(&id);
         let application = app_pool.and_then(|app_pool| app_pool.applications.get(root));
         if application.is_some_and(|application| application.is_owned_by(uid)) {
             return Ok(());
@@ -300,35 +312,42 @@ impl Executor {
         Err("permission denied: it is no application of yours that runs".to_owned())
     }
 
-    /// Lends an instance to a conversation until it ends or returns it.
-    pub(in crate::master) fn lend(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
-        self.ask_router(id, asker, what, Asker::Lease(asker, id));
-    }
-
-    fn ask_router(&mut self, id: PoolId, asker: u64, what: AdminRequest, asked: Asker) {
-        let app_pool = self.applications.routers.get_mut(&id);
-        if !app_pool.is_some_and(|app_pool| app_pool.ask(what, asked)) {
-            self.refuse_for_now(asker);
+    /// Passes a request on to a pool's router. The client gets the router's answer, or an error at once.
+    pub(in crate::master) fn pass_on(
+        &mut self,
+        context: &mut Context,
+        id: PoolId,
+        asker: u64,
+        what: AdminRequest,
+    ) {
+        // What is taken is lent to the conversation until it ends or returns it.
+        let asked = match what {
+            AdminRequest::Take { .. } => Asker::Lease(Some(asker)),
+            _ => Asker::Session(asker),
+        };
+        let app_pool = self.routers.get_mut(&id);
+        if !app_pool.is_some_and(|app_pool| app_pool.ask(&context.helpers, what, asked)) {
+            refuse_for_now(&mut context.services, asker);
         }
     }
 
-    pub(in crate::master) fn give_back(&mut self, asker: u64, lease: u64, ok: bool) -> Result<(), String> {
-        let mut routers = self.applications.routers.values_mut();
-        let held = routers.find(|app_pool| app_pool.leases.contains_key(&lease));
-        let app_pool = held.ok_or_else(|| format!("there is no lease {lease}"))?;
-        app_pool.leases.remove(&lease);
-        if !app_pool.ask(AdminRequest::Return { lease, ok }, Asker::Session(asker)) {
-            self.refuse_for_now(asker);
-        }
+    pub(in crate::master) fn give_back(
+        &mut self,
+        context: &mut Context,
+        asker: u64,
+        lease: u64,
+        ok: bool,
+    ) -> Result<(), String> {
+        let mut routers = self.routers.values_mut();
+        let id = routers.find_map(|app_pool| app_pool.leases.remove(&lease).map(|_| app_pool.id));
+        let id = id.ok_or_else(|| format!("there is no lease {lease}"))?;
+        self.pass_on(context, id, asker, AdminRequest::Return { lease, ok });
         Ok(())
-    }
-
-    fn refuse_for_now(&mut self, asker: u64) {
-        self.answer(asker, &Answer::refusal(NO_ROUTER.to_owned()));
     }
 
     pub(in crate::master) fn pass_restart_on(
         &mut self,
+        context: &mut Context,
         pools: &[PoolId],
         asker: u64,
         what: &AdminRequest,
@@ -342,32 +361,21 @@ impl Executor {
             is_strict,
         };
         for id in pools {
-            let app_pool = self.applications.routers.get_mut(id);
-            match app_pool.is_some_and(|app_pool| app_pool.ask(what.clone(), Asker::Restart(asker))) {
+            let (app_pool, asked) = (self.routers.get_mut(id), Asker::Restart(asker));
+            match app_pool.is_some_and(|it| it.ask(&context.helpers, what.clone(), asked)) {
                 true => restart.waiting += 1,
                 false => restart.refused = Some(NO_ROUTER.to_owned()),
             }
         }
         if restart.waiting == 0 {
-            return self.refuse_for_now(asker);
+            return refuse_for_now(&mut context.services, asker);
         }
-        self.applications.restarts.retain(|other| other.asker != asker);
-        self.applications.restarts.push(restart);
-    }
-
-    /// Passes a request on to a pool's router. The client gets the router's answer, or an error at once.
-    pub(in crate::master) fn pass_on(&mut self, id: PoolId, asker: u64, what: AdminRequest) {
-        self.ask_router(id, asker, what, Asker::Session(asker));
-    }
-}
-
-impl Applications {
-    pub(in crate::master::executor) fn asking_deadline(&self) -> Option<Tick> {
-        self.statuses.iter().map(|status| status.until).min()
+        self.restarts.retain(|other| other.asker != asker);
+        self.restarts.push(restart);
     }
 
     /// Reduces a status to a user's own applications.
-    fn leave_own(&self, status: &mut Status, uid: u32) {
+    pub(in crate::master::executor) fn leave_own(&self, status: &mut Status, uid: u32) {
         status.config.clear();
         status.skipped.clear();
         status.last_reload = None;
@@ -480,20 +488,20 @@ impl Applications {
         Ok(())
     }
 
-    /// Ends a conversation's leases. Its instances return as failed, because their state is unknown.
-    pub(in crate::master::executor) fn end_leases(&mut self, session: u64) {
+    /// Ends a conversation's leases.
+    pub(in crate::master::executor) fn end_leases(&mut self, helpers: &Helpers, session: u64) {
         self.statuses.retain(|status| status.asker != session);
         self.restarts.retain(|restart| restart.asker != session);
         for app_pool in self.routers.values_mut() {
-            let mut ended = Vec::new();
-            app_pool.leases.retain(|lease, holder| {
-                if *holder == session {
-                    ended.push(*lease);
+            for asked in app_pool.asked.values_mut() {
+                if *asked == Asker::Lease(Some(session)) {
+                    *asked = Asker::Lease(None);
                 }
-                *holder != session
-            });
-            for lease in ended {
-                app_pool.ask(AdminRequest::Return { lease, ok: false }, Asker::NoClient);
+            }
+            let held = app_pool.leases.iter().filter(|(_, holder)| **holder == session);
+            for lease in held.map(|(lease, _)| *lease).collect::<Vec<_>>() {
+                app_pool.leases.remove(&lease);
+                app_pool.end_lease(helpers, lease);
             }
         }
     }
@@ -505,6 +513,16 @@ impl Applications {
             .flat_map(|app_pool| app_pool.leases.values());
         leases.copied().collect()
     }
+}
+
+fn answer_client(services: &mut Services, asker: u64, answer: Answer) {
+    services
+        .effects
+        .push_back(Effect::Answered(asker, Box::new(answer)));
+}
+
+fn refuse_for_now(services: &mut Services, asker: u64) {
+    answer_client(services, asker, Answer::refusal(NO_ROUTER.to_owned()));
 }
 
 fn millis(time: Duration) -> u64 {

@@ -1,9 +1,9 @@
 //! Instances: from the inspection of a directory to the end of the worker.
 
-use super::super::pools::policy;
-use super::super::{Applications, Executor, Pools, Services, WorkerProcess};
+use super::super::context::Context;
+use super::super::{pools, slow};
 use super::denied::{Denied, Matter};
-use super::{AppPool, PreloaderFailure, RunningApplication};
+use super::{AppPool, Applications, PreloaderFailure, RunningApplication};
 use crate::config::{Pool, ProcessManager};
 use crate::confine;
 use crate::control::protocol::StartError;
@@ -26,28 +26,25 @@ const LONGEST_PAGE: usize = forkyard_protocol::router::MOST_BYTES - 4096;
 /// The reason for an order without a worker; the log has the details.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
 
-impl Executor {
-    pub(super) fn router_said(&mut self, id: PoolId, message: ToMaster) {
+impl Applications {
+    pub(super) fn router_said(&mut self, context: &mut Context, id: PoolId, message: ToMaster) {
         match message {
             ToMaster::Spawn {
                 instance,
                 application,
                 restarts,
-            } => self
-                .applications
-                .spawn_instance(id, instance, application, restarts),
+            } => self.spawn_instance(context, id, instance, application, restarts),
             ToMaster::Stop { instance, kill } => {
-                self.applications
-                    .stop_instance(&mut self.context.services, id, instance, kill)
+                self.stop_instance(context, SpawnRequestId(id, instance), kill)
             }
             ToMaster::Done {
                 admin_request,
                 result,
             } => {
-                let app_pool = self.applications.routers.get_mut(&id);
+                let app_pool = self.routers.get_mut(&id);
                 let asked = app_pool.and_then(|app_pool| app_pool.asked.remove(&admin_request));
                 if let Some(asked) = asked {
-                    self.answered(asked, result);
+                    self.answered(context, id, asked, result);
                 }
             }
             ToMaster::Finished => {}
@@ -55,28 +52,39 @@ impl Executor {
     }
 
     /// The inspector has answered: the instance can be ordered.
-    pub(super) fn seen(&mut self, id: PoolId, seen: InspectReply) {
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+    pub(super) fn seen(&mut self, context: &mut Context, id: PoolId, seen: InspectReply) {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
-        let InspectReply { found, refusal, .. } = seen;
-        let Some(number) = app_pool.looks.remove(&seen.number) else {
+        let InspectReply {
+            number,
+            found,
+            refusal,
+            ..
+        } = seen;
+        if app_pool.registry.get(number).map(|it| it.at) != Some(At::Looking) {
             // The router has told its visitors.
             if let (Err(why), Some(refusal)) = (&found, &refusal) {
                 app_pool.keep_refusal(ErrorId(refusal.id), &refusal.root, refusal.owner, why);
             }
             return;
-        };
+        }
         let ordered = match found {
-            Ok(found) => self.order_instance(id, number, found),
+            Ok(found) => self.order_instance(context, id, number, found),
             Err(why) => Err(Denied::by_inspector(why, refusal)),
         };
         if let Err(denied) = ordered {
-            self.applications.end_instance(id, number, &denied);
+            self.end_instance(context, SpawnRequestId(id, number), &denied);
         }
     }
 
-    fn order_instance(&mut self, id: PoolId, number: u64, found: FoundApplication) -> Result<(), Denied> {
+    fn order_instance(
+        &mut self,
+        context: &mut Context,
+        id: PoolId,
+        number: u64,
+        found: FoundApplication,
+    ) -> Result<(), Denied> {
         let closed = || Denied::for_now("the pool is closed");
         let owner = found.owner;
         let for_owner = |why| Denied {
@@ -86,264 +94,174 @@ impl Executor {
                 owner: Some(owner),
             }),
         };
-        let app_pool = self.applications.routers.get(&id).ok_or_else(closed)?;
-        let Some(instance) = app_pool
-            .registry
-            .get(number)
-            .filter(|instance| instance.at == At::Looking)
-        else {
-            return Ok(());
-        };
+        let app_pool = self.routers.get_mut(&id).ok_or_else(closed)?;
+        let instance = app_pool.registry.get(number).ok_or_else(closed)?;
         if instance.application != found.root {
             return Err(for_owner(format!("it is at {} now", found.root.display())));
         }
         let settings = resolve(&app_pool.template, app_pool.max, &found).map_err(for_owner)?;
         may_run_beside(app_pool, &settings).map_err(for_owner)?;
-        let (root, restarts) = (found.root.clone(), instance.restarts);
+        let restarts = instance.restarts;
         let origin = settings.setup.origin.clone();
-        let known = app_pool.applications.get(&root);
-        let known = known.filter(|it| self.context.pools.by_id.contains_key(&it.pool));
+        let known = app_pool.applications.get(&found.root);
+        let known = known.filter(|it| context.pools.by_id.contains_key(&it.pool));
         let present = known.filter(|it| {
             let has_room = it.settings.pm.max_children() >= settings.pm.max_children();
             let is_present =
-                it.restarts >= restarts && self.context.pools.generations.contains_key(&it.generation);
+                it.restarts >= restarts && context.pools.generations.contains_key(&it.generation);
             is_present && has_room && it.settings.has_instances_for(&settings)
         });
-        let policy = policy(&settings);
+        let policy = pools::policy(&settings);
         // Instances forked from one load share its revision.
         let revision = present.map_or(&found, |it| &it.found).revision.clone();
-        let (pool, generation) = match present.map(|it| (it.pool, it.generation)) {
-            Some(present) => present,
+        let (pool, generation) = match present {
+            Some(present) => (present.pool, present.generation),
             None => {
                 let pool = known.map(|it| it.pool);
-                let begun = self.begin_application(id, pool, settings, found, restarts);
+                let begun = app_pool.begin_application(context, pool, settings, found, restarts);
                 begun.map_err(Denied::for_root)?
             }
         };
-        self.applications.last_order += 1;
-        let order = SpawnRequestId(self.applications.last_order);
-        self.applications.orders.insert(order, (id, number));
-        if let Some(instance) = self.applications.instance(id, number) {
-            instance.come_to(At::Ordered(order), clock::now());
+        if let Some(instance) = app_pool.registry.get_mut(number) {
+            instance.come_to(At::Ordered, clock::now());
             (instance.revision, instance.origin) = (revision, origin);
         }
-        self.context
-            .services
-            .happened
-            .push_back(Event::SpawnRequest(SpawnRequest {
-                order,
-                pool,
-                generation,
-                policy,
-            }));
+        let order = SpawnRequest {
+            order: SpawnRequestId(id, number),
+            pool,
+            generation,
+            policy,
+        };
+        context.services.happened.push_back(Event::SpawnRequest(order));
         Ok(())
     }
 
-    fn begin_application(
-        &mut self,
-        id: PoolId,
-        pool: Option<PoolId>,
-        settings: Pool,
-        found: FoundApplication,
-        restarts: u32,
-    ) -> Result<(PoolId, GenerationId), String> {
-        let group = confine::check(&settings).map_err(|error| error.to_string())?;
-        let access = settings
-            .logs
-            .access
-            .as_ref()
-            .map(|access| open_file(&access.path));
-        let access = access
-            .transpose()
-            .map_err(|error| format!("access log: {error}"))?;
-        let slow = super::super::slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
-        let settings = Arc::new(settings);
-        let global = &self.context.in_force.config.global;
-        let own = self
-            .context
-            .services
-            .settings(&settings, global, &mut HashMap::new());
-        let own = own.map_err(|error| error.to_string())?;
-        self.context
-            .pools
-            .groups
-            .extend(group.filter(|group| !self.context.pools.groups.contains(group)));
-        let pool = match pool {
-            Some(pool) => pool,
-            None => self
-                .context
-                .pools
-                .add_pool_of_application(&mut self.context.handover, &settings.name),
-        };
-        let generation =
-            self.context
-                .pools
-                .add_generation(&mut self.context.handover, pool, own, access, slow);
-        self.context.pools.serves(pool, generation);
-        if let Some(app_pool) = self.context.pools.by_id.get_mut(&pool) {
-            app_pool.latest = Some(generation);
-        }
-        if let Some(app_pool) = self.applications.routers.get_mut(&id) {
-            let application = RunningApplication {
-                pool,
-                generation,
-                restarts,
-                settings: settings.as_ref().clone(),
-                found: found.clone(),
-                failure: None,
-            };
-            app_pool.applications.insert(found.root, application);
-        }
-        Ok((pool, generation))
-    }
-
-    pub(in crate::master::executor) fn orphan_instances(&mut self, id: PoolId) {
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
+    /// The router has ended.
+    pub(super) fn router_gone(&mut self, context: &mut Context, id: PoolId) {
+        let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
+        app_pool.unsent.clear();
         for number in app_pool.registry.orphan() {
             match app_pool.registry.get(number).map(|instance| instance.at) {
-                Some(At::Looking) => {
-                    app_pool.looks.retain(|_, instance| *instance != number);
-                    app_pool.registry.remove(number);
-                }
-                Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
-                    self.context
-                        .services
-                        .happened
-                        .push_back(Event::Cancel(order, false));
+                Some(At::Looking) => _ = app_pool.registry.remove(number),
+                Some(At::Ordered | At::Made(_) | At::Up(_)) => {
+                    let cancel = Event::Cancel(SpawnRequestId(id, number), false);
+                    context.services.happened.push_back(cancel);
                 }
                 None => {}
             }
         }
-        for (_, asked) in std::mem::take(&mut app_pool.asked) {
-            self.answered(asked, Err("the router is gone; ask again".to_owned()));
+        for asked in std::mem::take(&mut app_pool.asked).into_values() {
+            self.answered(
+                context,
+                id,
+                asked,
+                Err("the router is gone; ask again".to_owned()),
+            );
         }
     }
-}
 
-/// An instance as its router is told of it.
-pub(super) fn told(number: u64, instance: &RegisteredInstance, pid: i32) -> Instance {
-    Instance {
-        instance: number,
-        application: instance.application.clone(),
-        restarts: instance.restarts,
-        pid,
-        revision: instance.revision.clone(),
-        origin: instance.origin.clone(),
-    }
-}
-
-impl Applications {
-    fn spawn_instance(&mut self, id: PoolId, number: u64, application: PathBuf, restarts: u32) {
+    fn spawn_instance(
+        &mut self,
+        context: &Context,
+        id: PoolId,
+        number: u64,
+        application: PathBuf,
+        restarts: u32,
+    ) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
-        if let Err(denial) =
-            app_pool
-                .registry
-                .admit(number, application.clone(), restarts, app_pool.max, clock::now())
-        {
-            let denied = Denied::for_now(&denial.to_string());
-            let failed = app_pool.start_failed(number, &application, None, &denied);
-            return app_pool.say(&failed, Vec::new());
+        let registry = &mut app_pool.registry;
+        let admitted = registry.admit(number, application.clone(), restarts, app_pool.max, clock::now());
+        match admitted {
+            Ok(()) => app_pool.look_at(number, &application),
+            Err(denial) => {
+                let denied = Denied::for_now(&denial.to_string());
+                let failed = app_pool.start_failed(number, &application, None, &denied);
+                app_pool.say(&context.helpers, &failed, Vec::new());
+            }
         }
-        app_pool.last_look += 1;
-        app_pool.looks.insert(app_pool.last_look, number);
-        app_pool.look_at(app_pool.last_look, &application);
     }
 
-    fn stop_instance(&mut self, services: &mut Services, id: PoolId, number: u64, kill: bool) {
-        let Some(instance) = self.instance(id, number) else {
+    fn stop_instance(&mut self, context: &mut Context, id: SpawnRequestId, kill: bool) {
+        let Some(instance) = self.instance(id) else {
             return;
         };
         instance.is_stopping = true;
         match instance.at {
-            At::Looking => self.end_instance(id, number, &Denied::for_now(NOT_MADE)),
-            At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
-                services.happened.push_back(Event::Cancel(order, kill));
+            At::Looking => self.end_instance(context, id, &Denied::for_now(NOT_MADE)),
+            At::Ordered | At::Made(_) | At::Up(_) => {
+                context.services.happened.push_back(Event::Cancel(id, kill));
             }
         }
     }
 
     /// Records the worker that is about to be started for an order.
     pub(in crate::master::executor) fn fill_order(&mut self, order: SpawnRequestId, worker: WorkerId) {
-        if let Some((id, number)) = self.orders.get(&order).copied() {
-            self.instances.insert(worker, (id, number));
-            if let Some(instance) = self.instance(id, number) {
-                instance.come_to(At::Made(order, worker), clock::now());
-            }
+        self.instances.insert(worker, order);
+        if let Some(instance) = self.instance(order) {
+            instance.come_to(At::Made(worker), clock::now());
         }
     }
 
     /// The core gave up an order.
-    pub(in crate::master::executor) fn fail_order(&mut self, order: SpawnRequestId) {
-        if let Some((id, number)) = self.orders.remove(&order) {
-            self.end_instance(id, number, &Denied::for_now(NOT_MADE));
-        }
+    pub(in crate::master::executor) fn fail_order(&mut self, context: &Context, order: SpawnRequestId) {
+        self.end_instance(context, order, &Denied::for_now(NOT_MADE));
     }
 
     /// A worker could not be forked; its order may get another.
     pub(in crate::master::executor) fn instance_not_made(&mut self, worker: WorkerId) {
-        if let Some((id, number)) = self.instances.remove(&worker) {
-            if let Some(instance) = self.instance(id, number) {
-                if let At::Made(order, _) | At::Up(order, _) = instance.at {
-                    instance.come_to(At::Ordered(order), clock::now());
-                }
-            }
+        let order = self.instances.remove(&worker);
+        if let Some(instance) = order.and_then(|order| self.instance(order)) {
+            instance.come_to(At::Ordered, clock::now());
         }
     }
 
-    pub(in crate::master::executor) fn instance_up(&mut self, pools: &Pools, worker: WorkerId) {
-        let Some((id, number)) = self.instances.get(&worker).copied() else {
+    pub(in crate::master::executor) fn instance_up(&mut self, context: &Context, worker: WorkerId) {
+        let Some(SpawnRequestId(id, number)) = self.instances.get(&worker).copied() else {
             return;
         };
-        let Some(WorkerProcess { pid, channel, .. }) = pools.workers.get(&worker) else {
-            return;
-        };
-        let pid = *pid;
-        let channel = channel.as_ref().and_then(|channel| channel.try_clone().ok());
-        let Some(app_pool) = self.routers.get_mut(&id) else {
+        let (Some(app_pool), Some(process)) = (self.routers.get_mut(&id), context.pools.workers.get(&worker))
+        else {
             return;
         };
         let Some(instance) = app_pool.registry.get_mut(number) else {
             return;
         };
+        let channel = process.channel.as_ref();
+        let channel = channel.and_then(|channel| channel.try_clone().ok());
         // A worker may be up before its preloader announces the fork; it is reported after the announcement.
-        let (At::Made(order, _), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
+        let (At::Made(_), Some(pid), Some(channel)) = (instance.at, process.pid, channel) else {
             return;
         };
-        instance.come_to(At::Up(order, worker), clock::now());
+        instance.come_to(At::Up(worker), clock::now());
         if let Some(application) = app_pool.applications.get_mut(&instance.application) {
             application.failure = None;
         }
         if instance.is_known {
             let up = told(number, instance, pid);
-            app_pool.say(&ToRouter::Up(up), vec![channel]);
+            app_pool.say(&context.helpers, &ToRouter::Up(up), vec![channel]);
         }
     }
 
     /// An ordered worker was reaped.
-    pub(in crate::master::executor) fn instance_gone(&mut self, worker: WorkerId) {
-        let Some((id, number)) = self.instances.remove(&worker) else {
-            return;
-        };
-        let at = self.instance(id, number).map(|instance| instance.at);
-        if let Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) = at {
-            self.orders.remove(&order);
+    pub(in crate::master::executor) fn instance_gone(&mut self, context: &Context, worker: WorkerId) {
+        if let Some(order) = self.instances.remove(&worker) {
+            self.end_instance(context, order, &Denied::for_now(NOT_MADE));
         }
-        self.end_instance(id, number, &Denied::for_now(NOT_MADE));
     }
 
-    fn end_instance(&mut self, id: PoolId, number: u64, denied: &Denied) {
+    fn end_instance(&mut self, context: &Context, id: SpawnRequestId, denied: &Denied) {
+        let SpawnRequestId(id, number) = id;
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
-        app_pool.looks.retain(|_, instance| *instance != number);
         let Some(instance) = app_pool.registry.remove(number) else {
             return;
         };
-        let was_up = matches!(instance.at, At::Up(..));
+        let was_up = matches!(instance.at, At::Up(_));
         let message = if was_up || instance.is_stopping {
             ToRouter::Gone { instance: number }
         } else {
@@ -354,7 +272,7 @@ impl Applications {
             app_pool.start_failed(number, &instance.application, failure, denied)
         };
         if instance.is_known {
-            app_pool.say(&message, Vec::new());
+            app_pool.say(&context.helpers, &message, Vec::new());
         }
     }
 
@@ -393,8 +311,9 @@ impl Applications {
         errors.filter_map(|error| error.refusal.as_ref())
     }
 
-    fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut RegisteredInstance> {
-        self.routers.get_mut(&id)?.registry.get_mut(number)
+    fn instance(&mut self, id: SpawnRequestId) -> Option<&mut RegisteredInstance> {
+        let SpawnRequestId(pool, number) = id;
+        self.routers.get_mut(&pool)?.registry.get_mut(number)
     }
 
     pub(in crate::master::executor) fn forget_application(&mut self, pool: PoolId) {
@@ -406,7 +325,67 @@ impl Applications {
     }
 }
 
+/// An instance as its router is told of it.
+pub(super) fn told(number: u64, instance: &RegisteredInstance, pid: i32) -> Instance {
+    Instance {
+        instance: number,
+        application: instance.application.clone(),
+        restarts: instance.restarts,
+        pid,
+        revision: instance.revision.clone(),
+        origin: instance.origin.clone(),
+    }
+}
+
 impl AppPool {
+    fn begin_application(
+        &mut self,
+        context: &mut Context,
+        pool: Option<PoolId>,
+        settings: Pool,
+        found: FoundApplication,
+        restarts: u32,
+    ) -> Result<(PoolId, GenerationId), String> {
+        let Context {
+            services,
+            in_force,
+            pools,
+            handover,
+            ..
+        } = context;
+        let group = confine::check(&settings).map_err(|error| error.to_string())?;
+        let access = settings
+            .logs
+            .access
+            .as_ref()
+            .map(|access| open_file(&access.path));
+        let access = access
+            .transpose()
+            .map_err(|error| format!("access log: {error}"))?;
+        let slow = slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
+        let settings = Arc::new(settings);
+        let own = services.settings(&settings, &in_force.config.global, &mut HashMap::new());
+        let own = own.map_err(|error| error.to_string())?;
+        let group = group.filter(|group| !pools.groups.contains(group));
+        pools.groups.extend(group);
+        let pool = pool.unwrap_or_else(|| pools.add_pool(handover, &settings.name, None));
+        let generation = pools.add_generation(handover, pool, own, access, slow);
+        pools.serves(pool, generation);
+        if let Some(pool) = pools.by_id.get_mut(&pool) {
+            pool.latest = Some(generation);
+        }
+        let application = RunningApplication {
+            pool,
+            generation,
+            restarts,
+            settings,
+            found: found.clone(),
+            failure: None,
+        };
+        self.applications.insert(found.root, application);
+        Ok((pool, generation))
+    }
+
     /// The router's answer about a failed start. Its id is the report's, or one that the log and `forkyard error`
     /// explain.
     fn start_failed(

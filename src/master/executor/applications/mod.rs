@@ -12,56 +12,57 @@ mod denied;
 mod instances;
 mod router;
 
-use super::helper_process::{HelperId, HelperProcess};
-use super::{Executor, Pools, Who};
+use super::context::Context;
+use super::helper_id::HelperId;
+use super::helper_process::HelperProcess;
 use crate::config::Pool;
 use crate::inspector::protocol::FoundApplication;
-use crate::life::Happened;
+use crate::life::{Happened, Rules};
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
 use crate::master::instances::InstanceRegistry;
 use crate::master::reload_diff::ReloadScope;
+use admin_requests::{Asker, PendingRestart, PendingStatus};
 use forkyard_protocol::router::{AdminRequest, ToRouter, Unstarted};
-use std::collections::{BTreeMap, HashMap};
+use instances::LastErrors;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use admin_requests::{Asker, PendingRestart, PendingStatus};
-
 #[derive(Debug, Default)]
 pub(in crate::master) struct Applications {
-    pub(super) routers: BTreeMap<PoolId, AppPool>,
-    /// The pool and the router's instance number of each ordered worker and each order.
-    pub(super) instances: HashMap<WorkerId, (PoolId, u64)>,
-    pub(super) orders: HashMap<SpawnRequestId, (PoolId, u64)>,
-    pub(super) last_order: u64,
+    routers: BTreeMap<PoolId, AppPool>,
+    /// The orders that workers are made for.
+    instances: HashMap<WorkerId, SpawnRequestId>,
+    /// The highest number of an instance in pools that have ended.
+    last_instance: u64,
     /// Clients that wait for a status.
-    pub(super) statuses: Vec<PendingStatus>,
+    statuses: Vec<PendingStatus>,
     /// Clients that wait for restarts in several routers.
-    pub(super) restarts: Vec<PendingRestart>,
+    restarts: Vec<PendingRestart>,
 }
 
 #[derive(Debug)]
-pub(super) struct AppPool {
-    pub(super) template: Pool,
+struct AppPool {
+    id: PoolId,
+    template: Pool,
     /// The most instances; an operator may have changed it.
-    pub(super) max: u32,
+    max: u32,
     /// The user of router and inspector; `None`: the daemon's.
     runs_as: Option<u32>,
-    pub(super) router: HelperProcess,
-    pub(super) inspector: HelperProcess,
     sockets: Sockets,
-    pub(super) registry: InstanceRegistry,
-    pub(super) applications: HashMap<PathBuf, RunningApplication>,
-    looks: BTreeMap<u64, u64>,
-    last_look: u64,
-    pub(super) asked: BTreeMap<u64, Asker>,
+    /// Messages that wait for room in the router's channel.
+    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    registry: InstanceRegistry,
+    applications: HashMap<PathBuf, RunningApplication>,
+    asked: BTreeMap<u64, Asker>,
     last_asked: u64,
-    last_errors: instances::LastErrors,
+    last_errors: LastErrors,
     leases: BTreeMap<u64, u64>,
 }
 
+/// The connections to the inspector, which outlive it: both its ends, the router's, and the master's.
 #[derive(Debug)]
 struct Sockets {
     inspector: (OwnedFd, OwnedFd),
@@ -70,12 +71,12 @@ struct Sockets {
 }
 
 #[derive(Debug)]
-pub(super) struct RunningApplication {
-    pub(super) pool: PoolId,
-    pub(super) generation: GenerationId,
+struct RunningApplication {
+    pool: PoolId,
+    generation: GenerationId,
     /// The router's number of the restart that the generation was made for.
     restarts: u32,
-    settings: Pool,
+    settings: Arc<Pool>,
     found: FoundApplication,
     failure: Option<PreloaderFailure>,
 }
@@ -89,7 +90,7 @@ struct PreloaderFailure {
 }
 
 impl RunningApplication {
-    pub(super) fn is_owned_by(&self, uid: u32) -> bool {
+    fn is_owned_by(&self, uid: u32) -> bool {
         let runs_as = self
             .settings
             .account
@@ -100,26 +101,38 @@ impl RunningApplication {
     }
 }
 
-impl Executor {
-    pub(in crate::master) fn expel(&mut self, id: PoolId) -> Vec<PoolId> {
-        let Some(app_pool) = self.applications.routers.get(&id) else {
-            return vec![id];
-        };
-        let of_applications = app_pool.applications.values().map(|application| application.pool);
-        let pools = of_applications.chain([id]).collect();
-        app_pool.router.kill();
-        self.dismiss_router(id, Duration::ZERO);
-        pools
+impl Applications {
+    pub(in crate::master) fn has_routers(&self) -> bool {
+        !self.routers.is_empty()
+    }
+
+    /// The most instances of an application pool.
+    pub(super) fn max(&self, id: PoolId) -> Option<u32> {
+        self.routers.get(&id).map(|app_pool| app_pool.max)
+    }
+
+    /// Removes a pool at once. Returns the pools that the core closes.
+    pub(in crate::master) fn expel(&self, context: &mut Context, id: PoolId) -> Vec<PoolId> {
+        let app_pool = self.routers.get(&id).into_iter();
+        let of_applications = app_pool.flat_map(|it| it.applications.values().map(|it| it.pool));
+        context.helpers.kill(HelperId::Router(id));
+        self.dismiss(context, id, Duration::ZERO);
+        of_applications.chain([id]).collect()
     }
 
     /// Applies a configuration to a pool that may be an application pool.
-    pub(super) fn set_router(&mut self, id: PoolId, wanted: &Pool, extent: ReloadScope) {
+    pub(super) fn set(&mut self, context: &mut Context, id: PoolId, wanted: &Pool, extent: ReloadScope) {
         let Some(applications) = &wanted.applications else {
-            return self.dismiss_router(id, Duration::ZERO);
+            return self.dismiss(context, id, Duration::ZERO);
         };
-        let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-            match AppPool::new(wanted) {
-                Ok(app_pool) => _ = self.applications.routers.insert(id, app_pool),
+        let Some(app_pool) = self.routers.get_mut(&id) else {
+            match AppPool::new(id, wanted, self.last_instance) {
+                Ok(app_pool) => {
+                    for helper in [HelperId::Inspector(id), HelperId::Router(id)] {
+                        context.helpers.want(helper, Some(&wanted.name), Rules::ROUTER);
+                    }
+                    self.routers.insert(id, app_pool);
+                }
                 Err(error) => log::error!("[pool {}] can't have a router: {error}", wanted.name),
             }
             return;
@@ -129,15 +142,15 @@ impl Executor {
         }
         let before = app_pool.template.applications.as_ref();
         let is_other_inspector = before.is_none_or(|before| !before.has_inspector_for(applications));
-        if app_pool.template.applications.as_ref().map(|it| it.max) != Some(applications.max) {
+        if before.map(|it| it.max) != Some(applications.max) {
             app_pool.max = applications.max.get();
         }
         app_pool.template = wanted.clone();
-        app_pool.say(&ToRouter::Settings(Box::new(wanted.clone())), Vec::new());
+        let settings = ToRouter::Settings(Box::new(wanted.clone()));
+        app_pool.say(&context.helpers, &settings, Vec::new());
         if is_other_inspector {
             // The next inspector has the new settings.
-            app_pool.inspector.is_outdated = true;
-            app_pool.inspector.kill();
+            context.helpers.replace(HelperId::Inspector(id));
         }
         let changed = app_pool.applications.iter().filter(|(_, application)| {
             extent == ReloadScope::All
@@ -151,110 +164,56 @@ impl Executor {
                 rolling: None,
                 unstarted: Unstarted::Stays,
             };
-            app_pool.ask(what, Asker::NoClient);
+            app_pool.ask(&context.helpers, what, Asker::NoClient);
         }
     }
 
     /// The pool is no longer an application pool; waiting requests are still served.
-    pub(super) fn dismiss_router(&mut self, id: PoolId, limit: Duration) {
-        self.tell_helper(HelperId::Router(id), Happened::Leave(limit));
+    pub(super) fn dismiss(&self, context: &mut Context, id: PoolId, limit: Duration) {
+        let (router, leave) = (HelperId::Router(id), Happened::Leave(limit));
+        context.helpers.tell(&mut context.services, router, leave);
     }
 
-    /// Lets every router finish. Returns `false` if there is none.
-    pub(in crate::master) fn finish_routers(&mut self) -> bool {
-        let limit = self.context.in_force.config.global.process_control_timeout;
-        let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
-        for id in ids {
-            self.dismiss_router(id, limit);
-        }
-        self.applications.has_routers()
-    }
-
-    pub(in crate::master) fn kill_routers(&mut self) {
-        for app_pool in self.applications.routers.values() {
-            app_pool.router.kill();
-            app_pool.inspector.kill();
-        }
-        let ids: Vec<PoolId> = self.applications.routers.keys().copied().collect();
-        for id in ids {
-            self.dismiss_router(id, Duration::ZERO);
+    /// Lets every router finish.
+    pub(super) fn finish(&self, context: &mut Context) {
+        let limit = context.in_force.config.global.process_control_timeout;
+        for id in self.routers.keys() {
+            self.dismiss(context, *id, limit);
         }
     }
 
-    pub(in crate::master) fn end_routers(&mut self) {
-        let helper_processes = self
-            .applications
-            .routers
-            .values()
-            .flat_map(|app_pool| [&app_pool.router, &app_pool.inspector]);
-        let mut pids: Vec<i32> = helper_processes.filter_map(HelperProcess::pid).collect();
-        self.kill_routers();
-        let is_old = |(_, who): &(&i32, &Who)| {
-            matches!(who, Who::Helper(HelperId::Router(_) | HelperId::Inspector(_)))
-        };
-        let old = self.context.processes.by_pid.iter().filter(is_old);
-        pids.extend(old.map(|(pid, _)| *pid));
-        pids.sort_unstable();
-        pids.dedup();
-        for pid in pids {
-            crate::sys::process::kill_and_reap(pid);
+    pub(in crate::master) fn kill(&self, context: &mut Context) {
+        for id in self.routers.keys() {
+            context.helpers.kill(HelperId::Router(*id));
+            context.helpers.kill(HelperId::Inspector(*id));
+            self.dismiss(context, *id, Duration::ZERO);
         }
-        self.applications.routers.clear();
     }
 
     /// Starts routers for pools without one, after an upgrade failed that was to end them.
-    pub(in crate::master) fn raise_routers(&mut self) {
-        let pools: Vec<Arc<Pool>> = self
-            .context
-            .in_force
-            .config
-            .pools
-            .iter()
-            .filter(|it| it.applications.is_some())
-            .cloned()
-            .collect();
+    pub(in crate::master) fn raise(&mut self, context: &mut Context) {
+        let pools = context.in_force.config.pools.iter();
+        let pools: Vec<Arc<Pool>> = pools.filter(|it| it.applications.is_some()).cloned().collect();
         for pool in pools {
-            if let Some(id) = self.context.pools.pools_named(&pool.name).first() {
-                self.set_router(*id, &pool, ReloadScope::Changed);
+            if let Some(id) = context.pools.pools_named(&pool.name).first() {
+                self.set(context, *id, &pool, ReloadScope::Changed);
             }
         }
     }
 
-    pub(super) fn finish_router(&mut self, id: PoolId, happened: Happened) {
-        let app_pool = self.applications.routers.get_mut(&id);
-        if let (Some(app_pool), Happened::Leave(limit)) = (app_pool, happened) {
-            app_pool.say(&ToRouter::Finish(Some(limit)), Vec::new());
-        }
-    }
-
-    pub(super) fn router_ended(&mut self, id: PoolId) {
-        let Some(app_pool) = self.applications.routers.remove(&id) else {
+    fn router_ended(&mut self, context: &mut Context, id: PoolId) {
+        let Some(app_pool) = self.routers.remove(&id) else {
             return;
         };
-        app_pool.inspector.kill();
-        self.context.services.forget_helper_processes(&app_pool);
-        for application in app_pool.applications.values() {
-            self.context
-                .services
-                .happened
-                .push_back(Event::Disband(application.pool));
+        self.last_instance = self.last_instance.max(app_pool.registry.last());
+        let sources = &mut context.services.sources;
+        context.helpers.remove(sources, HelperId::Router(id));
+        let inspector = context.helpers.remove(sources, HelperId::Inspector(id));
+        inspector.iter().for_each(HelperProcess::kill);
+        let pools = app_pool.applications.values().map(|it| it.pool);
+        context.services.happened.extend(pools.map(Event::Disband));
+        for asked in app_pool.asked.into_values() {
+            self.answered(context, id, asked, Err("the pool ends".to_owned()));
         }
-        for (_, asked) in app_pool.asked {
-            self.answered(asked, Err("the pool ends".to_owned()));
-        }
-    }
-}
-
-impl Pools {
-    pub(in crate::master) fn pools_named(&self, name: &str) -> Vec<PoolId> {
-        let name = name.to_owned();
-        let named = self.by_id.of(&name).filter(|(_, pool)| pool.listener.is_some());
-        named.map(|(id, _)| id).collect()
-    }
-}
-
-impl Applications {
-    pub(in crate::master) fn has_routers(&self) -> bool {
-        !self.routers.is_empty()
     }
 }

@@ -1,307 +1,232 @@
 //! Router and inspector: their start, and their messages over datagram sockets.
 
+use super::super::context::Context;
 use super::super::helper::{own_user, zone};
-use super::super::helper_process::{HelperId, HelperProcess, Pulse, RunningHelper};
-use super::super::sources::Source;
-use super::super::{Applications, Executor, Pools, Services};
-use super::instances::told;
-use super::{AppPool, Sockets};
+use super::super::helper_id::{HelperId, HelperStep};
+use super::super::helper_process::{HelperProcess, Pulse};
+use super::super::helpers::Helpers;
+use super::instances::{LastErrors, told};
+use super::{AppPool, Applications, Sockets};
 use crate::config::{FALLBACK_USER, OWN_USER, Pool};
 use crate::helper::Role;
 use crate::inspector::protocol;
-use crate::life::Rules;
 use crate::master::event::PoolId;
+use crate::master::instances::{At, InstanceRegistry};
 use crate::sys::Error;
 use crate::sys::fd::{copy, send_with, socket_pair};
-use crate::sys::guarded::receive_bytes;
 use crate::sys::identity::{self, Identity};
 use crate::sys::socket;
-use crate::sys::socket::Progress;
-use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
+use forkyard_protocol::router::{MOST_BYTES, ToRouter};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 const LOOKS: usize = 64;
 /// The most messages that wait for a router; one that reads nothing is killed.
 const MOST_UNSENT: usize = 100_000;
 
 impl AppPool {
-    pub(super) fn new(template: &Pool) -> Result<AppPool, Error> {
+    pub(super) fn new(id: PoolId, template: &Pool, last_instance: u64) -> Result<AppPool, Error> {
         let (to_router, router) = socket_pair(SockType::SeqPacket)?;
         let (to_master, master) = socket_pair(SockType::SeqPacket)?;
         let _ = socket::refuse_descriptors(master.as_fd());
         Ok(AppPool {
+            id,
             template: template.clone(),
             max: template.applications.as_ref().map_or(1, |it| it.max.get()),
             runs_as: None,
-            router: HelperProcess::new(Rules::ROUTER),
-            inspector: HelperProcess::new(Rules::ROUTER),
             sockets: Sockets {
                 inspector: (to_router, to_master),
                 router,
                 master,
             },
-            registry: crate::master::instances::InstanceRegistry::default(),
+            unsent: VecDeque::new(),
+            registry: InstanceRegistry::after(last_instance),
             applications: HashMap::new(),
-            looks: BTreeMap::new(),
-            last_look: 0,
             asked: BTreeMap::new(),
             last_asked: 0,
-            last_errors: super::instances::LastErrors::default(),
+            last_errors: LastErrors::default(),
             leases: BTreeMap::new(),
         })
     }
 
-    pub(super) fn pids(&self) -> (Option<i32>, Option<i32>) {
-        (self.router.pid(), self.inspector.pid())
-    }
-
     /// Sends a message now or when there is room. If there is no router it is dropped: the next router gets everything.
-    pub(super) fn say(&mut self, message: &ToRouter<Pool>, descriptors: Vec<OwnedFd>) {
-        let Some(process) = &mut self.router.running else {
-            return;
-        };
+    pub(super) fn say(&mut self, helpers: &Helpers, message: &ToRouter<Pool>, descriptors: Vec<OwnedFd>) {
         match serde_json::to_vec(message) {
-            Ok(bytes) => process.unsent.push_back((bytes, descriptors)),
+            Ok(bytes) => self.unsent.push_back((bytes, descriptors)),
             Err(error) => return log::error!("[pool {}] router: {error}", self.template.name),
         }
-        self.push();
+        self.push(helpers);
     }
 
-    pub(super) fn push(&mut self) {
-        let Some(process) = &mut self.router.running else {
-            return;
+    fn push(&mut self, helpers: &Helpers) {
+        let Some(process) = helpers.process(HelperId::Router(self.id)) else {
+            return self.unsent.clear();
         };
         let Some(channel) = &process.channel else { return };
-        while let Some((bytes, descriptors)) = process.unsent.front() {
+        while let Some((bytes, descriptors)) = self.unsent.front() {
             let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
             match send_with(channel.as_fd(), bytes, &raw) {
-                Ok(_) => _ = process.unsent.pop_front(),
+                Ok(_) => _ = self.unsent.pop_front(),
                 Err(error) if error.errno == Errno::EAGAIN => break,
                 Err(error) if matches!(error.errno, Errno::EPIPE | Errno::ECONNRESET) => {
-                    process.unsent.clear();
-                    return;
+                    return self.unsent.clear();
                 }
                 Err(error) => {
-                    log::error!(
-                        "[pool {}] a message to the router is lost: {error}",
-                        self.template.name
-                    );
-                    process.unsent.pop_front();
+                    let name = &self.template.name;
+                    log::error!("[pool {name}] a message to the router is lost: {error}");
+                    self.unsent.pop_front();
                 }
             }
         }
-        if process.unsent.len() > MOST_UNSENT {
-            log::error!(
-                "[pool {}] the router is killed because it does not listen",
-                self.template.name
-            );
-            process.unsent.clear();
-            self.router.kill();
+        if self.unsent.len() > MOST_UNSENT {
+            let name = &self.template.name;
+            log::error!("[pool {name}] the router is killed because it does not listen");
+            self.unsent.clear();
+            process.kill();
         }
     }
 
-    pub(super) fn look_at(&self, number: u64, root: &std::path::Path) {
+    /// Lets the inspector look at an instance's application.
+    pub(super) fn look_at(&self, number: u64, root: &Path) {
         let question = protocol::InspectRequest {
             number,
             root: root.to_owned(),
         };
-        let sent = serde_json::to_vec(&question)
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| {
-                send_with(self.sockets.master.as_fd(), &bytes, &[]).map_err(|error| error.to_string())
-            });
-        if let Err(error) = sent {
-            log::error!(
-                "[pool {}] the inspector can't be asked: {error}",
-                self.template.name
-            );
+        // Serialising plain values can't fail.
+        let bytes = serde_json::to_vec(&question).unwrap_or_default();
+        if let Err(error) = send_with(self.sockets.master.as_fd(), &bytes, &[]) {
+            let name = &self.template.name;
+            log::error!("[pool {name}] the inspector can't be asked: {error}");
         }
     }
-}
 
-impl Executor {
-    /// Starts a pool's router or inspector.
-    pub(in crate::master::executor) fn start_router(
-        &mut self,
-        pool: PoolId,
-        id: HelperId,
-    ) -> Result<(), Error> {
-        let nothing = || Error::new("start", "the pool is closed", Errno::EINVAL);
-        let app_pool = self.applications.routers.get(&pool).ok_or_else(nothing)?;
-        let template = &app_pool.template;
+    /// Starts its router or inspector.
+    fn start(&mut self, context: &mut Context, id: HelperId) -> Result<(), Error> {
+        let template = &self.template;
         let identity = run_as(template)?;
         let runs_as = identity.as_ref().map(|identity| identity.uid);
-        let is_router = id == HelperId::Router(pool);
+        let is_router = id == HelperId::Router(self.id);
         let (messages, messages_in) = socket_pair(SockType::Stream)?;
         let (channel, mut theirs) = if is_router {
             let (ours, theirs) = socket_pair(SockType::SeqPacket)?;
-            (Some(ours), vec![theirs])
+            (ours, vec![theirs])
         } else {
-            let (router, master) = &app_pool.sockets.inspector;
-            (None, vec![copy(router)?, copy(master)?])
+            let (router, master) = &self.sockets.inspector;
+            // A copy, because each inspector gets a new watch.
+            let ours = copy(&self.sockets.master)?;
+            (ours, vec![copy(router)?, copy(master)?])
         };
         let (heartbeat_in, heartbeat) = socket_pair(SockType::Stream)?;
         theirs.extend([messages_in, heartbeat]);
         let title = format!("{}: {id} {}", template.title, template.name);
-        let role = role(is_router, template, identity).ok_or_else(nothing)?;
-        // A copy, because each inspector gets a new watch.
-        let socket = copy(&app_pool.sockets.master)?;
-        let pid = self
-            .context
-            .services
-            .start_helper(&self.context.in_force, title, role, theirs, zone())?;
-        let mut running = RunningHelper::new(pid, channel);
-        running.pulse = Some(Pulse::new(pid, heartbeat_in));
-        let sources = &mut self.context.services.sources;
-        running.hear(id, messages, sources)?;
-        match &running.channel {
-            Some(channel) => {
-                sources.watch_both(channel, Source::Router(pool))?;
-            }
-            None => {
-                sources.watch(&socket, Source::Inspector(pool))?;
-                self.applications
-                    .keep_inspector_socket(&mut self.context.services, pool, socket);
-            }
-        }
-        self.helper_started(id, running);
-        if let Some(app_pool) = self.applications.routers.get_mut(&pool) {
-            app_pool.runs_as = runs_as;
-        }
+        let role = role(is_router, template, identity).ok_or_else(closed)?;
+        let services = &context.services;
+        let pid = services.start_helper(&context.in_force, title, role, theirs, zone())?;
+        let mut process = HelperProcess::new(pid, channel, Some(messages));
+        process.pulse = Some(Pulse::new(pid, heartbeat_in));
+        context.helper_started(id, process)?;
+        self.runs_as = runs_as;
         match is_router {
-            true => self.applications.brief_router(&self.context.pools, pool),
-            false => self.applications.brief_inspector(pool),
+            true => self.brief_router(context),
+            false => self.brief_inspector(&context.helpers),
         }
     }
 
-    /// Reads a router's messages. Returns `true` if there may be more.
-    pub(in crate::master::executor) fn hear_router(&mut self, id: PoolId) -> bool {
-        let mut buffer = vec![0; forkyard_protocol::router::MOST_BYTES + 1];
-        for _ in 0..LOOKS {
-            let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-                return false;
-            };
-            app_pool.push();
-            let running = app_pool.router.running.as_ref();
-            let Some(channel) = running.and_then(|running| running.channel.as_ref()) else {
-                return false;
-            };
-            let bytes = match channel.receive(&mut buffer) {
-                Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
-                // The router has ended and is reaped as a child.
-                Ok(_) | Err(_) => return false,
-            };
-            match serde_json::from_slice::<ToMaster>(bytes) {
-                Ok(message) => self.router_said(id, message),
-                Err(error) => {
-                    log::error!(
-                        "[pool {}] the router is killed because it does not keep to the protocol: {error}",
-                        app_pool.template.name
-                    );
-                    app_pool.router.kill();
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    /// Reads an inspector's answers. Returns `true` if there may be more.
-    pub(in crate::master::executor) fn hear_inspector(&mut self, id: PoolId) -> bool {
-        let mut buffer = vec![0; forkyard_protocol::router::MOST_BYTES + 1];
-        for _ in 0..LOOKS {
-            let Some(app_pool) = self.applications.routers.get_mut(&id) else {
-                return false;
-            };
-            let bytes = match receive_bytes(app_pool.sockets.master.as_fd(), &mut buffer) {
-                Ok(Progress::Done(count)) if count > 0 => &buffer[..count],
-                Ok(_) | Err(_) => return false,
-            };
-            match serde_json::from_slice::<protocol::InspectReply>(bytes) {
-                Ok(seen) => self.seen(id, seen),
-                Err(error) => {
-                    log::error!(
-                        "[pool {}] invalid answer from the inspector: {error}",
-                        app_pool.template.name
-                    );
-                    app_pool.inspector.kill();
-                    return false;
-                }
-            }
-        }
-        true
-    }
-}
-
-impl Applications {
     /// Sends a router its settings, sockets, and running instances.
-    fn brief_router(&mut self, pools: &Pools, id: PoolId) -> Result<(), Error> {
-        let listener = pools.by_id.get(&id).and_then(|pool| pool.listener.as_ref());
-        let listener = listener.map(|listener| copy(&listener.socket)).transpose()?;
-        let listener = listener.ok_or_else(|| Error::new("start", "the pool is closed", Errno::EINVAL))?;
-        let Some(app_pool) = self.routers.get_mut(&id) else {
-            return Ok(());
-        };
-        let inspector = copy(&app_pool.sockets.router)?;
-        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
-        app_pool.say(&settings, vec![listener, inspector]);
-        let known: Vec<(u64, Instance, OwnedFd)> = app_pool
-            .registry
-            .iter()
-            .filter(|(_, instance)| instance.is_known)
-            .filter_map(|(number, instance)| {
-                let crate::master::instances::At::Up(_, worker) = instance.at else {
-                    return None;
-                };
-                let worker = pools.workers.get(&worker)?;
-                let told = told(number, instance, worker.pid?);
-                Some((number, told, worker.channel.as_ref()?.try_clone().ok()?))
-            })
-            .collect();
-        for (_, instance, channel) in known {
-            app_pool.say(&ToRouter::Running(instance), vec![channel]);
+    fn brief_router(&mut self, context: &Context) -> Result<(), Error> {
+        let (helpers, pools) = (&context.helpers, &context.pools);
+        let pool = pools.by_id.get(&self.id);
+        let listener = pool.and_then(|pool| pool.listener.as_ref()).ok_or_else(closed)?;
+        let sockets = vec![copy(&listener.socket)?, copy(&self.sockets.router)?];
+        self.say_settings(helpers, sockets);
+        let known = self.registry.iter().filter(|(_, instance)| instance.is_known);
+        let known = known.filter_map(|(number, instance)| {
+            let At::Up(worker) = instance.at else {
+                return None;
+            };
+            let worker = pools.workers.get(&worker)?;
+            let told = told(number, instance, worker.pid?);
+            Some((told, worker.channel.as_ref()?.try_clone().ok()?))
+        });
+        for (instance, channel) in known.collect::<Vec<_>>() {
+            self.say(helpers, &ToRouter::Running(instance), vec![channel]);
         }
-        let next = app_pool.registry.next();
-        app_pool.say(&ToRouter::Begin { next }, Vec::new());
+        let next = self.registry.last().saturating_add(1);
+        self.say(helpers, &ToRouter::Begin { next }, Vec::new());
         Ok(())
     }
 
     /// Sends a new inspector the questions that the previous one has not answered.
-    fn brief_inspector(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(app_pool) = self.routers.get_mut(&id) else {
-            return Ok(());
-        };
-        for (number, instance) in &app_pool.looks {
-            if let Some(instance) = app_pool.registry.get(*instance) {
-                app_pool.look_at(*number, &instance.application);
+    fn brief_inspector(&mut self, helpers: &Helpers) -> Result<(), Error> {
+        for (number, instance) in self.registry.iter() {
+            if instance.at == At::Looking {
+                self.look_at(number, &instance.application);
             }
         }
         // Lost questions are repeated when the router gets a new inspector socket.
-        let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));
-        let sockets = vec![copy(&app_pool.sockets.router)?, copy(&app_pool.sockets.router)?];
-        app_pool.say(&settings, sockets);
+        let sockets = vec![copy(&self.sockets.router)?, copy(&self.sockets.router)?];
+        self.say_settings(helpers, sockets);
         Ok(())
     }
 
-    fn keep_inspector_socket(&mut self, services: &mut Services, id: PoolId, socket: OwnedFd) {
-        let Some(app_pool) = self.routers.get_mut(&id) else {
-            return;
-        };
-        let before = std::mem::replace(&mut app_pool.sockets.master, socket);
-        services.sources.forget(&before);
+    fn say_settings(&mut self, helpers: &Helpers, sockets: Vec<OwnedFd>) {
+        let settings = ToRouter::Settings(Box::new(self.template.clone()));
+        self.say(helpers, &settings, sockets);
     }
 }
 
-impl Services {
-    pub(super) fn forget_helper_processes(&mut self, app_pool: &AppPool) {
-        self.sources.forget(&app_pool.sockets.master);
-        for helper in [&app_pool.router, &app_pool.inspector] {
-            helper.running.iter().for_each(|it| it.forget(&mut self.sources));
+impl Applications {
+    pub(in crate::master::executor) fn follow_helper(
+        &mut self,
+        context: &mut Context,
+        pool: PoolId,
+        id: HelperId,
+        step: HelperStep,
+    ) -> Result<(), Error> {
+        let Some(app_pool) = self.routers.get_mut(&pool) else {
+            return Ok(());
+        };
+        let is_router = id == HelperId::Router(pool);
+        match step {
+            HelperStep::Start => return app_pool.start(context, id),
+            HelperStep::Ask(limit) => {
+                app_pool.say(&context.helpers, &ToRouter::Finish(Some(limit)), Vec::new());
+            }
+            HelperStep::Gone(_) if is_router => self.router_gone(context, pool),
+            HelperStep::Idle if is_router => self.router_ended(context, pool),
+            HelperStep::Gone(_) | HelperStep::Idle => {}
         }
+        Ok(())
     }
+
+    /// Reads messages of a router or inspector. Returns `true` if there may be more.
+    pub(in crate::master::executor) fn hear(&mut self, context: &mut Context, id: HelperId) -> bool {
+        let mut buffer = vec![0; MOST_BYTES + 1];
+        (0..LOOKS).all(|_| self.hear_one(context, id, &mut buffer).is_some())
+    }
+
+    fn hear_one(&mut self, context: &mut Context, id: HelperId, buffer: &mut [u8]) -> Option<()> {
+        match id {
+            HelperId::Router(pool) => {
+                self.routers.get_mut(&pool)?.push(&context.helpers);
+                let message = context.helpers.receive(id, buffer)?;
+                self.router_said(context, pool, message);
+            }
+            HelperId::Inspector(pool) => {
+                let seen = context.helpers.receive(id, buffer)?;
+                self.seen(context, pool, seen);
+            }
+            HelperId::Reporter(_) | HelperId::Responder(_) | HelperId::Jobs => return None,
+        }
+        Some(())
+    }
+}
+
+fn closed() -> Error {
+    Error::new("start", "the pool is closed", Errno::EINVAL)
 }
 
 fn role(is_router: bool, template: &Pool, identity: Option<Identity>) -> Option<Role> {

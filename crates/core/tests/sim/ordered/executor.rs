@@ -153,7 +153,7 @@ impl World {
     }
 
     fn is_ending(&self) -> bool {
-        self.canceled.contains(&SpawnRequestId(u64::MAX))
+        self.canceled.contains(&SpawnRequestId(PoolId(0), u64::MAX))
     }
 
     fn end(&mut self, order: SpawnRequestId, how: &str) {
