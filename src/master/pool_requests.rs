@@ -139,7 +139,11 @@ impl Master {
     }
 
     pub(super) fn end_request(&mut self, asker: u64, pid: i32) -> Handled {
-        let event = self.executor.end_request(asker, pid)?;
+        let event = {
+            let rights = self.executor.control.rights(asker);
+            let applications = &self.executor.applications;
+            self.executor.context.end_request(applications, rights, pid)?
+        };
         event.into_iter().for_each(|event| self.tell(event));
         Ok(Some(Answer::Done { value: Value::Null }))
     }

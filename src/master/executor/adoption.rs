@@ -1,11 +1,16 @@
 //! Takes over the previous master's state.
 
+use super::context::{Context, InForce};
 use super::generation::{Generation, Pipes, Resources};
 use super::output::Lines;
+use super::pools::Pools;
 use super::pools::{RunningPool, policy};
+use super::processes::{Processes, Who};
+use super::programs::Programs;
 use super::reports::Reports;
+use super::services::Services;
 use super::sources::Source;
-use super::{Executor, InForce, Pools, Processes, Services, Who, WorkerProcess};
+use super::worker::WorkerProcess;
 use crate::config::{Application, Config, Pool};
 use crate::confine;
 use crate::handover::{InheritedState, document, names};
@@ -26,10 +31,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-impl Executor {
+impl Context {
     /// Adopts the running generations, and returns the event for the core, or `None` if there are none. `config` is
     /// used if the previous configuration is unknown.
-    pub(in crate::master) fn adopt(&mut self, inherited: InheritedState, config: &Config) -> Option<Adopted> {
+    pub(super) fn adopt(
+        &mut self,
+        programs: &mut Programs,
+        inherited: InheritedState,
+        config: &Config,
+    ) -> Option<Adopted> {
         let InheritedState {
             document,
             plan,
@@ -41,7 +51,7 @@ impl Executor {
             problem,
             ..
         } = inherited;
-        self.context.handover.inherited = Inherited::new(listeners, own_listeners);
+        self.handover.inherited = Inherited::new(listeners, own_listeners);
         if let Some(problem) = problem {
             log::error!(
                 "the previous master's hand-over state is unusable except for its sockets; its workers finish \
@@ -57,31 +67,25 @@ impl Executor {
         for complaint in &plan.complaints {
             log::warn!("{complaint}");
         }
-        (self.context.pools.last_pool, self.context.pools.last_generation) = (highest.0, highest.1);
-        self.context.services.descriptor_limit = document
-            .descriptor_limit
-            .or(self.context.services.descriptor_limit);
+        (self.pools.last_pool, self.pools.last_generation) = (highest.0, highest.1);
+        self.services.descriptor_limit = document.descriptor_limit.or(self.services.descriptor_limit);
         if let Some(before) = before {
             // Groups whose pool is gone are removed.
             let groups = before
                 .pools
                 .iter()
-                .map(|pool| confine::check(&self.context.services.in_force(pool)));
-            self.context.pools.groups = groups.filter_map(|group| group.ok().flatten()).collect();
-            self.context.in_force.take(before);
+                .map(|pool| confine::check(&self.services.in_force(pool)));
+            self.pools.groups = groups.filter_map(|group| group.ok().flatten()).collect();
+            self.in_force.take(before);
         }
         let mut adopted = Adopted {
-            process_max: self.context.in_force.config.global.process_max,
-            control_timeout: self.context.in_force.config.global.process_control_timeout,
+            process_max: self.in_force.config.global.process_max,
+            control_timeout: self.in_force.config.global.process_control_timeout,
             next_worker: highest.2 + 1,
             ..Adopted::default()
         };
         for pool in &plan.pools {
-            match self
-                .context
-                .pools
-                .adopt_pool(&self.context.in_force, pool, &mut descriptors)
-            {
+            match self.pools.adopt_pool(&self.in_force, pool, &mut descriptors) {
                 Ok(id) => adopted.pools.push(id),
                 Err(error) => log::error!("[pool {}] {error}", pool.name),
             }
@@ -93,21 +97,21 @@ impl Executor {
         for generation in plan.generations {
             let gone = dead.remove(&generation.id).unwrap_or_default();
             let name = generation.name.clone();
-            match self.adopt_generation(generation, &gone, config, &mut descriptors) {
+            match self.adopt_generation(programs, generation, &gone, config, &mut descriptors) {
                 Ok(generation) => adopted.generations.push(generation),
                 Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
             }
         }
         // Unclaimed descriptors may have received anything.
         close_apart(descriptors.into_values().collect());
-        self.context.remove_sockets_of_others(&document);
+        self.remove_sockets_of_others(&document);
         let serving = plan
             .pools
             .iter()
             .map(|pool| (PoolId(pool.id), pool.serving.map(GenerationId)));
         adopted.choose_serving(serving);
         for generation in adopted.generations.iter().filter(|generation| generation.serves) {
-            self.context.pools.serves(generation.pool, generation.generation);
+            self.pools.serves(generation.pool, generation.generation);
         }
         let workers = adopted.generations.iter().map(|it| it.workers.len());
         log::info!(
@@ -120,6 +124,7 @@ impl Executor {
 
     fn adopt_generation(
         &mut self,
+        programs: &mut Programs,
         left: document::SavedGeneration,
         gone: &[document::SavedWorker],
         config: &Config,
@@ -127,12 +132,11 @@ impl Executor {
     ) -> Result<AdoptedGeneration, String> {
         let id = GenerationId(left.id);
         let written = || config.pools.iter().find(|pool| pool.name == left.name);
-        let pool: Arc<Pool> = (self.context.in_force.pool(&left.name).or_else(written).cloned())
+        let pool: Arc<Pool> = (self.in_force.pool(&left.name).or_else(written).cloned())
             .ok_or("no configuration names the pool")?;
         let mut settings = self
-            .context
             .services
-            .settings(&pool, &self.context.in_force.config.global, &mut HashMap::new())
+            .settings(&pool, &self.in_force.config.global, &mut HashMap::new())
             .map_err(|error| error.to_string())?;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = pool
@@ -143,7 +147,7 @@ impl Executor {
         let resources = resources(&left, &pool.application, access.as_ref(), descriptors)
             .map_err(|error| error.to_string())?;
         for (fd, source) in resources.pipes.iter().flat_map(|pipes| pipes.sources(id)) {
-            let watched = self.context.services.sources.watch(fd, source);
+            let watched = self.services.sources.watch(fd, source);
             watched.map_err(|error| error.to_string())?;
         }
         let mut generation = Generation::new(PoolId(left.pool), settings, access);
@@ -151,23 +155,17 @@ impl Executor {
         generation.began = None;
         generation.set_wake_on_accept(WakeOnAccept::default());
         generation.try_open_app_log();
-        self.context.pools.generations.insert(id, generation);
-        let has_preloader = self
-            .programs
-            .adopt(&mut self.context, &left, descriptors)
-            .unwrap_or_else(|error| {
-                log::error!("[pool {}] the program ends: {error}", left.name);
-                false
-            });
+        self.pools.generations.insert(id, generation);
+        let has_preloader = programs.adopt(self, &left, descriptors).unwrap_or_else(|error| {
+            log::error!("[pool {}] the program ends: {error}", left.name);
+            false
+        });
         let mut workers = Vec::new();
         for worker in &left.workers {
-            match self.context.pools.adopt_worker(
-                &mut self.context.services,
-                &mut self.context.processes,
-                id,
-                worker,
-                descriptors,
-            ) {
+            match self
+                .pools
+                .adopt_worker(&mut self.services, &mut self.processes, id, worker, descriptors)
+            {
                 Ok(()) => workers.push(AdoptedWorker {
                     worker: WorkerId(worker.id),
                     slot: SlotIndex(worker.slot),
@@ -177,7 +175,7 @@ impl Executor {
                 }),
                 Err(error) => {
                     log::debug!("[pool {}] {error}", left.name);
-                    self.context.pools.free_lost_slot(id, worker);
+                    self.pools.free_lost_slot(id, worker);
                 }
             }
         }
@@ -187,7 +185,7 @@ impl Executor {
                 left.name,
                 worker.pid
             );
-            self.context.pools.free_lost_slot(id, worker);
+            self.pools.free_lost_slot(id, worker);
         }
         Ok(AdoptedGeneration {
             generation: id,
@@ -196,7 +194,7 @@ impl Executor {
             slots: left.slots,
             serves: false,
             workers,
-            lost: self.context.pools.lost_slots(id),
+            lost: self.pools.lost_slots(id),
             has_preloader,
         })
     }

@@ -1,7 +1,10 @@
 //! Ends a worker's request for an operator or the application's owner.
 
+use super::applications::Applications;
+use super::context::Context;
+use super::control::Rights;
+use super::processes::Who;
 use super::worker::WorkerProcess;
-use super::{Executor, Rights, Who};
 use crate::config::{Application, Pool};
 use crate::master::event::{Event, WorkerId};
 use crate::scoreboard::{RequestStage, slot_reader};
@@ -18,13 +21,18 @@ pub(super) fn keeps_time(pool: &Pool) -> bool {
     }
 }
 
-impl Executor {
+impl Context {
     /// Ends the request. Returns the core's event; a worker with several requests is notified and continues.
     ///
     /// # Errors
     /// The process is no worker, has no request, or belongs to another user.
-    pub(in crate::master) fn end_request(&mut self, asker: u64, pid: i32) -> Result<Option<Event>, String> {
-        let id = match self.context.processes.by_pid.get(&pid) {
+    pub(in crate::master) fn end_request(
+        &mut self,
+        applications: &Applications,
+        rights: Rights,
+        pid: i32,
+    ) -> Result<Option<Event>, String> {
+        let id = match self.processes.by_pid.get(&pid) {
             Some(Who::Worker(id)) => *id,
             _ => {
                 return Err(format!(
@@ -33,14 +41,9 @@ impl Executor {
             }
         };
         let none = || format!("process {pid} is no worker any more");
-        let worker = self.context.pools.workers.get(&id).ok_or_else(none)?;
-        self.may_end(asker, id, pid, worker)?;
-        let generation = self
-            .context
-            .pools
-            .generations
-            .get(&worker.generation)
-            .ok_or_else(none)?;
+        let worker = self.pools.workers.get(&id).ok_or_else(none)?;
+        self.may_end(applications, rights, id, pid, worker)?;
+        let generation = self.pools.generations.get(&worker.generation).ok_or_else(none)?;
         let entry = generation
             .page(worker.slot)
             .map(slot_reader::read)
@@ -63,19 +66,24 @@ impl Executor {
         Ok(None)
     }
 
-    fn may_end(&self, asker: u64, id: WorkerId, pid: i32, worker: &WorkerProcess) -> Result<(), String> {
-        let rights = self.control.rights(asker);
+    fn may_end(
+        &self,
+        applications: &Applications,
+        rights: Rights,
+        id: WorkerId,
+        pid: i32,
+        worker: &WorkerProcess,
+    ) -> Result<(), String> {
         let Rights::Own(uid) = rights else {
             return Ok(());
         };
-        if self.applications.has_instance(id) {
-            let (pool, application) = self
-                .applications
-                .instance_with_pid(&self.context.processes, pid)
+        if applications.has_instance(id) {
+            let (pool, application) = applications
+                .instance_with_pid(&self.processes, pid)
                 .ok_or_else(|| format!("process {pid} is no instance any more"))?;
-            return self.applications.may_touch(rights, pool, &application);
+            return applications.may_touch(rights, pool, &application);
         }
-        let generation = self.context.pools.generations.get(&worker.generation);
+        let generation = self.pools.generations.get(&worker.generation);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
         match identity.is_some_and(|identity| identity.uid == uid) {
             true => Ok(()),

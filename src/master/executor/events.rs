@@ -1,97 +1,24 @@
-//! Handles the loop's sources: accept notifications, messages, output, preloaders' channels.
+//! Reads accept notifications, messages and output of workers.
 
 use super::context::Context;
 use super::deaths::request_and_script;
 use super::effect::Effect;
-use super::helper_id::HelperId;
 use super::output::{Lines, PipeRead, read_rest};
+use super::pools::Pools;
+use super::processes::Processes;
+use super::services::Services;
 use super::sources::Source;
-use super::{Executor, GenerationId, PoolId, Pools, Processes, Services, WorkerId};
 use crate::logs::parse_message;
 use crate::master::event::Event;
+use crate::master::event::{GenerationId, PoolId, WorkerId};
 use crate::master::pool_restart::RestartRequest;
 use crate::scoreboard::slot_reader;
-use crate::sys::clock;
 use crate::sys::socket::Progress;
 use forkyard_protocol::accept_notify::AcceptNotice;
 use mio::Token;
 
 /// Reads of the accept-notify pipe per turn: 16 hold more than the pipe.
 const ACCEPT_NOTIFY_READS: usize = 17;
-
-impl Executor {
-    /// Handles a ready source. Returns `true` if it has more.
-    pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
-        if !self.context.has_room(&self.preloaders, source) {
-            return false;
-        }
-        match source {
-            Source::Work(pool) => {
-                self.context.pools.work_waits(&mut self.context.services, pool);
-                false
-            }
-            Source::ChildAccept(generation) => self.context.accept_notify(generation),
-            Source::Messages(generation) => self
-                .context
-                .pools
-                .read_messages(&self.context.services, generation),
-            Source::Reports(generation) => self.context.pools.hear_reports(generation),
-            Source::Output(worker, index) => {
-                self.context
-                    .pools
-                    .read_output(&mut self.context.services, worker, index)
-            }
-            Source::Preloader(pid) => self.preloaders.hear(&mut self.context, pid),
-            Source::Second(generation) => {
-                self.preloaders.hear_next_mold(&mut self.context, generation);
-                false
-            }
-            // The loop handles it.
-            Source::Status(_) => false,
-            Source::HelperChannel(HelperId::Jobs) => self.jobs.hear(&mut self.context),
-            Source::HelperChannel(id) => self.applications.hear(&mut self.context, id),
-            Source::HelperMessages(id) => self.context.helpers.read_messages(&mut self.context.services, id),
-            Source::Spawner(token) => {
-                // The channels of starting preloaders first.
-                self.preloaders.hear_starting(&mut self.context);
-                self.settle();
-                self.context.spawner.ready(token);
-                false
-            }
-            Source::PreloaderOutput(pid) => {
-                self.preloaders
-                    .read_output(&mut self.context.services, &self.context.pools, pid)
-            }
-            Source::ProgramOutput(id, index) => {
-                self.programs
-                    .read_output(&mut self.context.services, &self.context.pools, id, index)
-            }
-            Source::AppLogRoom(id) => {
-                self.context.room_in_app_log(id, clock::now());
-                false
-            }
-            Source::Foreign(worker) => {
-                self.orphans.part_from_foreign(&self.context.pools, worker);
-                self.context.foreign_ended(worker);
-                false
-            }
-            Source::Rehearsal => self.context.handover.hear_rehearsal(&mut self.context.services),
-            Source::Control(which) => self.control.accept(&mut self.context, &self.applications, which),
-            Source::WarmUp(id) => {
-                self.preloaders.warmed_up(&mut self.context.services, id);
-                false
-            }
-            Source::Directories => {
-                self.watch.read();
-                false
-            }
-            Source::ControlSession(id) => {
-                self.control.on_session_ready(&mut self.context, id);
-                false
-            }
-        }
-    }
-}
 
 impl Context {
     /// Reads accept notifications. Returns `true` if there are more; an endless sender must not block the master.
@@ -177,13 +104,13 @@ impl Services {
 
 impl Pools {
     /// Counts only while the pool is watched; a late event is void.
-    fn work_waits(&self, services: &mut Services, id: PoolId) {
+    pub(super) fn work_waits(&self, services: &mut Services, id: PoolId) {
         if self.by_id.get(&id).is_some_and(|pool| pool.watched) {
             services.happened.push_back(Event::SourceReady(id));
         }
     }
 
-    fn read_messages(&mut self, services: &Services, id: GenerationId) -> bool {
+    pub(super) fn read_messages(&mut self, services: &Services, id: GenerationId) -> bool {
         let Some(generation) = self.generations.get_mut(&id) else {
             return false;
         };

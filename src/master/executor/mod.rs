@@ -65,17 +65,18 @@ mod worker_output;
 mod zygote;
 
 use super::action::{Action, Fact};
-use super::event::{CoreConfig, Ended, Event, GenerationId, PoolId, WorkerId};
+use super::event::{Adopted, CoreConfig, Ended, Event, GenerationId, PoolId, WorkerId};
 use super::reload_diff::ReloadScope;
 use super::reload_plan::Changes;
 use crate::config::Config;
 use crate::control::last_reload::{LastReload, ReloadCause};
-use crate::control::protocol::Answer;
+use crate::control::protocol::{Answer, Format};
+use crate::handover::InheritedState;
 use crate::handover::document::Stopping;
 use crate::logs::Log;
 use crate::master::manager::Manager;
 use crate::sys::notify::Notifier;
-use crate::sys::process;
+use crate::sys::{clock, process};
 use crate::tick::Tick;
 use crate::worker::Runtime;
 use crate::zygotes::Renewal;
@@ -100,6 +101,7 @@ use reporter::Reporters;
 use services::Services;
 use sources::Sources;
 use spawner::{Purpose, Spawner, Tidings};
+use status::StatusSource;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
@@ -281,6 +283,25 @@ impl Executor {
         }
     }
 
+    fn status_source(&self) -> StatusSource<'_> {
+        StatusSource {
+            context: &self.context,
+            programs: &self.programs,
+            applications: &self.applications,
+            last_reload: self.reload.last.as_ref(),
+        }
+    }
+
+    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
+        self.status_source().error_report(rights, id, format)
+    }
+
+    /// Adopts the running generations, and returns the event for the core, or `None` if there are none. `config` is
+    /// used if the previous configuration is unknown.
+    pub(in crate::master) fn adopt(&mut self, inherited: InheritedState, config: &Config) -> Option<Adopted> {
+        self.context.adopt(&mut self.programs, inherited, config)
+    }
+
     fn stored_names(&self) -> HashSet<String> {
         let descriptors = self.left_state().descriptors();
         descriptors.into_iter().map(|(name, _)| name).collect()
@@ -412,7 +433,8 @@ impl Executor {
                 Effect::Helper(id, step) => self.follow_helper(id, step),
                 Effect::Answered(asker, answer) => self.control.answer(&mut self.context, asker, &answer),
                 Effect::StatusDue(asker, views) => {
-                    let mut status = self.status(&views);
+                    let orphans = self.orphans.count();
+                    let mut status = self.status_source().status(&orphans, &views);
                     if let Rights::Own(uid) = self.control.rights(asker) {
                         self.applications.leave_own(&mut status, uid);
                     }
@@ -544,6 +566,78 @@ impl Executor {
         self.jobs.remove_file();
         for (_, listener) in self.reporters.listeners() {
             listener.remove_file();
+        }
+    }
+
+    /// Handles a ready source. Returns `true` if it has more.
+    pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
+        if !self.context.has_room(&self.preloaders, source) {
+            return false;
+        }
+        match source {
+            Source::Work(pool) => {
+                self.context.pools.work_waits(&mut self.context.services, pool);
+                false
+            }
+            Source::ChildAccept(generation) => self.context.accept_notify(generation),
+            Source::Messages(generation) => self
+                .context
+                .pools
+                .read_messages(&self.context.services, generation),
+            Source::Reports(generation) => self.context.pools.hear_reports(generation),
+            Source::Output(worker, index) => {
+                self.context
+                    .pools
+                    .read_output(&mut self.context.services, worker, index)
+            }
+            Source::Preloader(pid) => self.preloaders.hear(&mut self.context, pid),
+            Source::Second(generation) => {
+                self.preloaders.hear_next_mold(&mut self.context, generation);
+                false
+            }
+            // The loop handles it.
+            Source::Status(_) => false,
+            Source::HelperChannel(HelperId::Jobs) => self.jobs.hear(&mut self.context),
+            Source::HelperChannel(id) => self.applications.hear(&mut self.context, id),
+            Source::HelperMessages(id) => self.context.helpers.read_messages(&mut self.context.services, id),
+            Source::Spawner(token) => {
+                // The channels of starting preloaders first.
+                self.preloaders.hear_starting(&mut self.context);
+                self.settle();
+                self.context.spawner.ready(token);
+                false
+            }
+            Source::PreloaderOutput(pid) => {
+                self.preloaders
+                    .read_output(&mut self.context.services, &self.context.pools, pid)
+            }
+            Source::ProgramOutput(id, index) => {
+                self.programs
+                    .read_output(&mut self.context.services, &self.context.pools, id, index)
+            }
+            Source::AppLogRoom(id) => {
+                self.context.room_in_app_log(id, clock::now());
+                false
+            }
+            Source::Foreign(worker) => {
+                self.orphans.part_from_foreign(&self.context.pools, worker);
+                self.context.foreign_ended(worker);
+                false
+            }
+            Source::Rehearsal => self.context.handover.hear_rehearsal(&mut self.context.services),
+            Source::Control(which) => self.control.accept(&mut self.context, &self.applications, which),
+            Source::WarmUp(id) => {
+                self.preloaders.warmed_up(&mut self.context.services, id);
+                false
+            }
+            Source::Directories => {
+                self.watch.read();
+                false
+            }
+            Source::ControlSession(id) => {
+                self.control.on_session_ready(&mut self.context, id);
+                false
+            }
         }
     }
 

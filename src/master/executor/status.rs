@@ -1,16 +1,20 @@
 //! The content of the control socket's `status`.
 
+use super::applications::Applications;
+use super::context::Context;
+use super::control::Rights;
 use super::generation::Generation;
 use super::helper_id::HelperId;
 use super::logs;
+use super::pools::Pools;
 use super::pools::RunningPool;
-use super::programs::RunningProgram;
+use super::programs::{Programs, RunningProgram};
 use super::totals::BoardTotals;
-use super::{Applications, Executor, GenerationId, Pools, Programs, Rights};
 use crate::config::{Address, Application, ProcessManager, WorkerMode};
+use crate::control::last_reload::LastReload;
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, ListenerState};
-use crate::master::event::PoolId;
+use crate::master::event::{GenerationId, PoolId};
 use crate::master::failed_starts::KeptReport;
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::sys::clock::{self, ProcessClock};
@@ -19,9 +23,21 @@ use crate::sys::process;
 use crate::worker::{BackendStage, BackendStatus};
 use std::collections::HashMap;
 
-impl Executor {
-    pub(super) fn status(&mut self, views: &[(PoolId, serde_json::Value)]) -> Status {
-        let orphans = self.orphans.count();
+/// The parts that a status shows.
+pub(super) struct StatusSource<'e> {
+    pub(super) context: &'e Context,
+    pub(super) programs: &'e Programs,
+    pub(super) applications: &'e Applications,
+    pub(super) last_reload: Option<&'e LastReload>,
+}
+
+impl StatusSource<'_> {
+    /// `orphans`: the number of processes left behind, by pool.
+    pub(super) fn status(
+        &self,
+        orphans: &HashMap<String, u32>,
+        views: &[(PoolId, serde_json::Value)],
+    ) -> Status {
         // Each scoreboard is read once.
         let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
         let mut uses = self.context.pools.cpu_of_workers();
@@ -59,7 +75,7 @@ impl Executor {
                     ),
                     queue: queue.map(|queue| queue.current),
                     queue_limit: queue.map(|queue| queue.limit),
-                    limits: self.context.pools.worker_limits(&self.applications, *id, pool),
+                    limits: self.context.pools.worker_limits(self.applications, *id, pool),
                     busy: reading.busy,
                     idle: reading.idle,
                     starting: reading.starting,
@@ -82,15 +98,13 @@ impl Executor {
                         refusing: self.is_refused(*id, pool),
                         is_over: !self.is_refused(*id, pool) && self.context.pools.is_well(pool),
                     }),
-                    applications: self
-                        .applications
-                        .status(&self.context, &self.programs, *id, views),
+                    applications: self.applications.status(self.context, self.programs, *id, views),
                     generations: own
                         .iter()
                         .map(|(id, generation)| {
                             self.context
                                 .pools
-                                .generation_status(&self.programs, *id, generation, pool)
+                                .generation_status(self.programs, *id, generation, pool)
                         })
                         .collect(),
                 }
@@ -103,7 +117,7 @@ impl Executor {
             config: self.context.in_force.config.path.display().to_string(),
             pools,
             skipped: self.context.in_force.config.skipped.clone(),
-            last_reload: self.reload.last.clone(),
+            last_reload: self.last_reload.cloned(),
             log: Some(logs::of_daemon(&self.context.in_force.config.global.error_log)),
             replaced: invocation::get().is_some_and(Invocation::is_replaced),
             jobs: super::jobs::status(&self.context.in_force),
@@ -128,7 +142,7 @@ impl Executor {
     }
 
     /// A report of a failed start or of a worker's death during a job, for root and the application's user.
-    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
+    pub(super) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
         let may_read = |found: &KeptReport<'_>| match rights {
             Rights::All => true,
             Rights::Own(uid) => found.uid() == uid,
