@@ -49,9 +49,8 @@ impl Executor {
             }
         }
         if let Some(reports) = &mut pipes.reports {
-            self.context
-                .pools
-                .hear_last_reports(&generation.settings, &generation.secrets, reports);
+            let errors = &mut self.context.pools.errors;
+            reports.keep(errors, &generation.settings, &generation.secrets);
         }
         self.context
             .services
