@@ -294,7 +294,9 @@ impl Applications {
         for app_pool in self.routers.values_mut() {
             let mut applications = app_pool.applications.iter();
             if let Some((root, _)) = applications.find(|(_, application)| application.generation == id) {
-                app_pool.last_errors.note(root, report.id, &report.sentence(), None);
+                app_pool
+                    .last_errors
+                    .note(root, report.id, &report.sentence(), None);
             }
         }
     }
