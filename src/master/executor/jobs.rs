@@ -64,49 +64,42 @@ impl Jobs {
             }
             return;
         };
-        let is_same = |known: &JobsState| known.listener.address == Address::Unix(wanted.listen.clone());
-        let is_others =
-            |known: &JobsState| known.settings.store != wanted.store || known.settings.user != wanted.user;
-        let mut moved = None;
+        let known = self.state.as_ref();
+        let address = Address::Unix(wanted.listen.clone());
+        let is_moved = known.is_none_or(|known| known.listener.address != address);
         // Another file or user: the old process ends its jobs, the new one begins with the rest.
-        if let Some(before) = self.state.take_if(|known| is_others(known)) {
-            context
-                .helpers
-                .remove(&mut context.services.sources, HelperId::Jobs);
-            moved = Some(before).filter(is_same).map(|before| before.listener);
+        let is_other = known
+            .is_some_and(|known| known.settings.store != wanted.store || known.settings.user != wanted.user);
+        let is_new = known.is_none() || is_other;
+        let is_changed = is_tcp_changed || is_moved || known.is_some_and(|known| known.settings != *wanted);
+        if is_other {
+            let sources = &mut context.services.sources;
+            context.helpers.remove(sources, HelperId::Jobs);
         }
-        let is_moved = !self.state.as_ref().is_some_and(is_same);
-        let listener = match moved {
-            Some(moved) => Some(moved),
-            None if is_moved => match listen(&wanted.listen, context) {
-                Ok(listener) => Some(listener),
-                Err(error) => return log::error!("jobs: {error}"),
-            },
-            None => None,
-        };
-        let state = match (&mut self.state, listener) {
-            (Some(state), Some(listener)) => {
-                state.listener.remove_file();
-                state.listener = listener;
-                state
+        let opened = match is_moved.then(|| listen(&wanted.listen, context)).transpose() {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.state.take_if(|_| is_other);
+                return log::error!("jobs: {error}");
             }
-            (Some(state), None) if state.settings == *wanted && !is_tcp_changed => return,
-            (Some(state), None) => state,
-            (None, Some(listener)) => {
-                context.helpers.want(HelperId::Jobs, None, Rules::ROUTER);
-                self.state = Some(JobsState {
-                    settings: *wanted,
-                    listener,
-                });
-                return;
-            }
-            (None, None) => return,
         };
-        state.settings = *wanted;
-        let told = (state.settings.clone(), self.tcp.secret().cloned());
-        let sockets = std::iter::once(&*state.listener.socket).chain(self.tcp.socket());
-        let sockets: Vec<i32> = sockets.map(AsRawFd::as_raw_fd).collect();
-        tell(&context.helpers, &ToJobs::Settings(Box::new(told)), &sockets);
+        if opened.is_some() {
+            self.remove_file();
+        }
+        let known = self.state.take().map(|state| state.listener);
+        let Some(listener) = opened.or(known) else {
+            return;
+        };
+        let settings = *wanted;
+        let state = self.state.insert(JobsState { settings, listener });
+        if is_new {
+            context.helpers.want(HelperId::Jobs, None, Rules::ROUTER);
+        } else if is_changed {
+            let told = (state.settings.clone(), self.tcp.secret().cloned());
+            let sockets = std::iter::once(&*state.listener.socket).chain(self.tcp.socket());
+            let sockets: Vec<i32> = sockets.map(AsRawFd::as_raw_fd).collect();
+            tell(&context.helpers, &ToJobs::Settings(Box::new(told)), &sockets);
+        }
     }
 
     pub(super) fn follow_process(&self, context: &mut Context, step: HelperStep) -> Result<(), Error> {

@@ -44,28 +44,20 @@ impl JobsTcp {
     }
 
     pub(super) fn take_up(&mut self, handover: &mut Handover) -> bool {
-        let Some(prepared) = self.prepared.take() else {
-            let before = self.present.take();
-            if before.is_some() {
-                handover.unkeep([names::JOBS.to_owned()]);
-            }
-            return before.is_some();
-        };
-        let before = self.present.take();
-        let is_changed = prepared.listener.is_some()
-            || (before.as_ref()).is_none_or(|before| before.secret != prepared.secret);
-        if prepared.listener.is_some() && before.is_some() {
+        let (before, prepared) = (self.present.take(), self.prepared.take());
+        let goes_on = prepared.as_ref().is_some_and(|it| it.listener.is_none());
+        if before.is_some() && !goes_on {
             handover.unkeep([names::JOBS.to_owned()]);
         }
-        let is_new = prepared.listener.is_some();
-        let listener = prepared.listener.or(before.map(|before| before.listener));
-        self.present = listener.map(|listener| Tcp {
-            listener,
-            secret: prepared.secret,
-        });
-        if let Some(socket) = self.socket().filter(|_| is_new) {
-            handover.keep_jobs(socket);
+        let Some(Prepared { listener, secret, .. }) = prepared else {
+            return before.is_some();
+        };
+        if let Some(listener) = &listener {
+            handover.keep_jobs(&listener.socket);
         }
+        let is_changed = listener.is_some() || before.as_ref().is_none_or(|it| it.secret != secret);
+        let listener = listener.or(before.map(|before| before.listener));
+        self.present = listener.map(|listener| Tcp { listener, secret });
         is_changed
     }
 

@@ -4,9 +4,10 @@
 
 use super::generation::Generation;
 use super::start_report::account;
-use super::{GenerationId, Pools};
+use super::pools::Pools;
 use crate::config::Application;
-use crate::master::failed_starts::Kept;
+use crate::master::event::GenerationId;
+use crate::master::failed_starts::{Errors, Kept};
 use crate::runtime::fastcgi;
 use crate::spawn::start_failure::report;
 use crate::sys::fd::{copy, set_send_buffer, socket_pair};
@@ -78,6 +79,25 @@ impl Reports {
         self.window.1 += 1;
         Some(StartFailure::decode(buffer.get(..count)?))
     }
+
+    /// Keeps the reports that have come. Returns `true` if there may be more.
+    pub(super) fn keep(
+        &mut self,
+        errors: &mut Errors,
+        settings: &Settings,
+        secrets: &BTreeMap<String, String>,
+    ) -> bool {
+        let now = clock::now();
+        for _ in 0..MOST_LOOKS {
+            let Some(told) = self.next(now) else {
+                return false;
+            };
+            if let Some(kept) = told.and_then(|start_failure| kept(settings, secrets, &start_failure, now)) {
+                errors.keep_told(kept);
+            }
+        }
+        true
+    }
 }
 
 impl Pools {
@@ -91,42 +111,18 @@ impl Pools {
 
     /// Reads a generation's reports. Returns `true` if there may be more.
     pub(super) fn hear_reports(&mut self, id: GenerationId) -> bool {
-        let now = clock::now();
-        for _ in 0..MOST_LOOKS {
-            let Some(generation) = self.generations.get_mut(&id) else {
-                return false;
-            };
-            let Generation {
-                settings,
-                secrets,
-                resources,
-                ..
-            } = generation;
-            let pipes = resources.as_mut().and_then(|it| it.pipes.as_mut());
-            let reports = pipes.and_then(|pipes| pipes.reports.as_mut());
-            let Some(told) = reports.and_then(|reports| reports.next(now)) else {
-                return false;
-            };
-            if let Some(kept) = told.and_then(|start_failure| kept(settings, secrets, &start_failure, now)) {
-                self.errors.keep_told(kept);
-            }
-        }
-        true
-    }
-
-    pub(super) fn hear_last_reports(
-        &mut self,
-        settings: &Settings,
-        secrets: &BTreeMap<String, String>,
-        reports: &mut Reports,
-    ) {
-        let now = clock::now();
-        for _ in 0..MOST_LOOKS {
-            let Some(told) = reports.next(now) else { return };
-            if let Some(kept) = told.and_then(|start_failure| kept(settings, secrets, &start_failure, now)) {
-                self.errors.keep_told(kept);
-            }
-        }
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return false;
+        };
+        let Generation {
+            settings,
+            secrets,
+            resources,
+            ..
+        } = generation;
+        let pipes = resources.as_mut().and_then(|it| it.pipes.as_mut());
+        let reports = pipes.and_then(|pipes| pipes.reports.as_mut());
+        reports.is_some_and(|reports| reports.keep(&mut self.errors, settings, secrets))
     }
 }
 

@@ -48,8 +48,7 @@ impl Context {
             }
         }
         if let Some(reports) = &mut pipes.reports {
-            self.pools
-                .hear_last_reports(&generation.settings, &generation.secrets, reports);
+            reports.keep(&mut self.pools.errors, &generation.settings, &generation.secrets);
         }
         self.services
             .drain_messages(&generation.settings.pool.name, &mut pipes.messages);

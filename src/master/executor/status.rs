@@ -169,9 +169,9 @@ impl StatusSource<'_> {
         };
         let refused = self.applications.last_error(id);
         match refused.filter(|_| matches!(rights, Rights::All)) {
-            Some((application, why)) => format!(
-                "there is no report of error {id}: {} could not be started: {why}",
-                application.display()
+            Some(error) => format!(
+                "there is no report of error {id}: {} could not be started: {}",
+                error.application, error.message
             ),
             None => format!("there is no report of error {id}; only the last few are kept"),
         }

@@ -9,7 +9,7 @@ use super::super::processes::{Processes, Who};
 use super::super::programs::Programs;
 use super::super::services::Services;
 use super::{AppPool, Applications};
-use crate::control::protocol::{self, Answer, StartError, Starting, Status};
+use crate::control::protocol::{self, Answer, Starting, Status};
 use crate::master::event::{PoolId, SpawnRequestId, WorkerId};
 use crate::master::instances::At;
 use crate::scoreboard::counters::PoolCounters;
@@ -147,7 +147,7 @@ impl AppPool {
             inspector: context.helpers.pid(HelperId::Inspector(self.id)),
             max: self.max,
             starting: starting.collect(),
-            errors: self.last_errors.iter().map(StartError::from).collect(),
+            errors: self.last_errors.iter().map(|(error, _)| error.clone()).collect(),
             view: view.map(|view| self.with_facts(context, programs, view.clone())),
         }
     }
@@ -401,12 +401,10 @@ impl Applications {
             };
             applications.starting.retain(|it| owns(&it.application));
             let refused = |id: &str| {
-                let errors = app_pool
+                let mut errors = app_pool
                     .into_iter()
                     .flat_map(|app_pool| app_pool.last_errors.iter());
-                let refusal = errors
-                    .filter(|error| error.id == id)
-                    .find_map(|error| error.refusal.as_ref());
+                let refusal = errors.find_map(|(error, kept)| kept.as_ref().filter(|_| error.id == id));
                 refusal.is_some_and(|kept| kept.report.plan.account.uid == uid)
             };
             applications

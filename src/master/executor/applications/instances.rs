@@ -15,7 +15,7 @@ use crate::master::instances::{At, Instance as RegisteredInstance};
 use crate::spawn::report::{ErrorId, Report};
 use crate::sys::{clock, identity};
 use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -282,7 +282,7 @@ impl Applications {
             for application in applications.filter(|application| ids.contains(&application.generation)) {
                 let is_shown = application.settings.pages.friendly_error_pages;
                 application.failure = Some(PreloaderFailure {
-                    error: report.id.to_string(),
+                    error: report.id,
                     why: report.sentence(),
                     page: is_shown.then(|| report.page_within(LONGEST_PAGE)),
                 });
@@ -294,21 +294,24 @@ impl Applications {
         for app_pool in self.routers.values_mut() {
             let mut applications = app_pool.applications.iter();
             if let Some((root, _)) = applications.find(|(_, application)| application.generation == id) {
-                let error = report.id.to_string();
-                app_pool.last_errors.note(root, &error, &report.sentence(), None);
+                app_pool
+                    .last_errors
+                    .note(root, report.id, &report.sentence(), None);
             }
         }
     }
 
-    pub(in crate::master::executor) fn last_error(&self, id: &str) -> Option<(&Path, &str)> {
-        let mut errors = self.routers.values().flat_map(|it| it.last_errors.iter());
-        let error = errors.find(|error| error.id == id)?;
-        Some((&error.application, &error.why))
+    pub(in crate::master::executor) fn last_error(&self, id: &str) -> Option<&StartError> {
+        let mut errors = self.last_errors().map(|(error, _)| error);
+        errors.find(|error| error.id == id)
     }
 
     pub(in crate::master::executor) fn refusals(&self) -> impl Iterator<Item = &Kept> {
-        let errors = self.routers.values().flat_map(|it| it.last_errors.iter());
-        errors.filter_map(|error| error.refusal.as_ref())
+        self.last_errors().filter_map(|(_, refusal)| refusal.as_ref())
+    }
+
+    fn last_errors(&self) -> impl Iterator<Item = &(StartError, Option<Kept>)> {
+        self.routers.values().flat_map(|it| it.last_errors.iter())
     }
 
     fn instance(&mut self, id: SpawnRequestId) -> Option<&mut RegisteredInstance> {
@@ -416,7 +419,7 @@ impl AppPool {
             None => log::Level::Error,
         };
         let PreloaderFailure { error, why, page } = failure.unwrap_or_else(|| PreloaderFailure {
-            error: error_id().to_string(),
+            error: error_id(),
             why: denied.why.clone(),
             page: None,
         });
@@ -426,10 +429,10 @@ impl AppPool {
             self.template.name,
             application.display()
         );
-        self.last_errors.note(application, &error, &why, None);
+        self.last_errors.note(application, error, &why, None);
         ToRouter::Failed {
             instance,
-            error,
+            error: error.to_string(),
             page,
         }
     }
@@ -450,7 +453,7 @@ impl AppPool {
             epoch_s: clock::epoch_seconds(),
             pools: vec![pool.clone()],
         };
-        self.last_errors.note(root, &id.to_string(), why, Some(kept));
+        self.last_errors.note(root, id, why, Some(kept));
         page
     }
 }
@@ -469,48 +472,29 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Re
     Ok(pool)
 }
 
+/// The last failed start of each application, and the report of a refused one.
 #[derive(Debug, Default)]
-pub(super) struct LastErrors(std::collections::VecDeque<LastError>);
-
-#[derive(Debug)]
-pub(super) struct LastError {
-    pub(super) application: PathBuf,
-    pub(super) id: String,
-    pub(super) why: String,
-    pub(super) epoch_s: u64,
-    pub(super) refusal: Option<Kept>,
-}
+pub(super) struct LastErrors(VecDeque<(StartError, Option<Kept>)>);
 
 const LAST_ERRORS: usize = 64;
 
 impl LastErrors {
-    fn note(&mut self, application: &Path, id: &str, why: &str, refusal: Option<Kept>) {
-        self.0.retain(|known| known.application != application);
+    fn note(&mut self, application: &Path, id: ErrorId, why: &str, refusal: Option<Kept>) {
+        let error = StartError {
+            application: application.display().to_string(),
+            id: id.to_string(),
+            message: why.to_owned(),
+            time: clock::epoch_seconds(),
+        };
+        self.0.retain(|(known, _)| known.application != error.application);
         if self.0.len() >= LAST_ERRORS {
             self.0.pop_front();
         }
-        self.0.push_back(LastError {
-            application: application.to_owned(),
-            id: id.to_owned(),
-            why: why.to_owned(),
-            epoch_s: clock::epoch_seconds(),
-            refusal,
-        });
+        self.0.push_back((error, refusal));
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &LastError> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(StartError, Option<Kept>)> {
         self.0.iter()
-    }
-}
-
-impl From<&LastError> for StartError {
-    fn from(error: &LastError) -> StartError {
-        StartError {
-            application: error.application.display().to_string(),
-            id: error.id.clone(),
-            message: error.why.clone(),
-            time: error.epoch_s,
-        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::life::{Happened, Rules};
 use crate::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
 use crate::master::instances::InstanceRegistry;
 use crate::master::reload_diff::ReloadScope;
+use crate::spawn::report::ErrorId;
 use admin_requests::{Asker, PendingRestart, PendingStatus};
 use forkyard_protocol::router::{AdminRequest, ToRouter, Unstarted};
 use instances::LastErrors;
@@ -59,6 +60,7 @@ struct AppPool {
     asked: BTreeMap<u64, Asker>,
     last_asked: u64,
     last_errors: LastErrors,
+    /// The conversations that hold leases, by lease.
     leases: BTreeMap<u64, u64>,
 }
 
@@ -83,7 +85,7 @@ struct RunningApplication {
 
 #[derive(Debug, Clone)]
 struct PreloaderFailure {
-    error: String,
+    error: ErrorId,
     why: String,
     /// The report's page, if visitors may see it.
     page: Option<String>,
@@ -146,8 +148,7 @@ impl Applications {
             app_pool.max = applications.max.get();
         }
         app_pool.template = wanted.clone();
-        let settings = ToRouter::Settings(Box::new(wanted.clone()));
-        app_pool.say(&context.helpers, &settings, Vec::new());
+        app_pool.say_settings(&context.helpers, Vec::new());
         if is_other_inspector {
             // The next inspector has the new settings.
             context.helpers.replace(HelperId::Inspector(id));

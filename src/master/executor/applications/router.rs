@@ -172,7 +172,7 @@ impl AppPool {
         Ok(())
     }
 
-    fn say_settings(&mut self, helpers: &Helpers, sockets: Vec<OwnedFd>) {
+    pub(super) fn say_settings(&mut self, helpers: &Helpers, sockets: Vec<OwnedFd>) {
         let settings = ToRouter::Settings(Box::new(self.template.clone()));
         self.say(helpers, &settings, sockets);
     }
