@@ -196,6 +196,33 @@ impl<S: PartialEq> Members<S> {
     }
 }
 
+/// Where the workers of a generation come from. `K` names a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice<'a, K> {
+    /// A present zygote.
+    Join(K),
+    StartZygote,
+    /// An own preloader, because no zygote can be made for this reason.
+    Unfit(&'a str),
+}
+
+/// Chooses the youngest zygote that accepts a generation with these sources. `reload` is the number of reloads so far.
+pub fn choose<'a, K: Ord, S: PartialEq + 'a>(
+    zygotes: impl Iterator<Item = (K, &'a Members<S>)>,
+    unfit: &'a Unfit<S>,
+    reload: u64,
+    sources: &S,
+) -> Choice<'a, K> {
+    if let Some(reason) = unfit.reason(sources, reload) {
+        return Choice::Unfit(reason);
+    }
+    let fitting = zygotes.filter(|(_, members)| members.accepts(sources));
+    match fitting.map(|(zygote, _)| zygote).max() {
+        Some(zygote) => Choice::Join(zygote),
+        None => Choice::StartZygote,
+    }
+}
+
 /// What happens to zygotes when a configuration is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {

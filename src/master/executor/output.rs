@@ -19,7 +19,6 @@ const LAST_LOOKS: usize = 64;
 pub(super) struct Lines {
     pipe: Guarded,
     splitter: Splitter,
-    entry: Option<UnfinishedEntry>,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +29,8 @@ pub(super) struct Splitter {
     /// php-fpm's mark also ends a line.
     knows_mark: bool,
     keeps_empty: bool,
+    /// Groups the lines.
+    entry: Option<UnfinishedEntry>,
 }
 
 /// php-fpm's workers end a request's output with it. Scripts can also write it; it only ends a line.
@@ -54,28 +55,22 @@ impl Lines {
     }
 
     pub(super) fn resume(pipe: Guarded, splitter: Splitter) -> Lines {
-        Lines {
-            pipe,
-            splitter,
-            entry: None,
-        }
+        Lines { pipe, splitter }
     }
 
     pub(super) fn in_entries(mut self, is_so: bool) -> Lines {
         self.splitter.keeps_empty = is_so;
-        self.entry = is_so.then(UnfinishedEntry::default);
+        self.splitter.entry = is_so.then(UnfinishedEntry::default);
         self
     }
 
     pub(super) fn due(&self) -> Option<Tick> {
-        self.entry.as_ref().and_then(UnfinishedEntry::due)
+        self.splitter.due()
     }
 
     /// Passes on the lines that waited for more.
-    pub(super) fn end_entry(&mut self, line: impl FnMut(&[u8])) {
-        if let Some(entry) = &mut self.entry {
-            entry.end(line);
-        }
+    pub(super) fn end_entry(&mut self, mut line: impl FnMut(&[u8])) {
+        self.splitter.end_entry(&mut line);
     }
 
     /// In php-fpm's place, where a mark ends a line.
@@ -114,31 +109,19 @@ impl Lines {
     }
 
     pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
-        let now = clock::now();
-        let Some(entry) = &mut self.entry else {
-            return self.splitter.end_line(line);
-        };
-        self.splitter.end_line(|text| entry.take(text, now, &mut line));
-        entry.end(line);
+        self.splitter.end_line(&mut line);
     }
 
     /// Like [`Lines::read`], but wraps lines after so many bytes, a little earlier if a UTF-8 character would be cut.
     pub(super) fn read_within(&mut self, most: usize, mut line: impl FnMut(&[u8])) -> PipeRead {
         let mut buffer = [0; 4096];
-        let now = clock::now();
         for _ in 0..LOOK_BYTES / buffer.len() {
             match self.pipe.receive(&mut buffer) {
                 Ok(Progress::Done(0)) | Err(_) => {
                     self.end_line(line);
                     return PipeRead::Ended;
                 }
-                Ok(Progress::Done(count)) => match &mut self.entry {
-                    None => self.splitter.take(&buffer[..count], most, &mut line),
-                    Some(entry) => {
-                        let mut take = |text: &[u8]| entry.take(text, now, &mut line);
-                        self.splitter.take(&buffer[..count], most, &mut take);
-                    }
-                },
+                Ok(Progress::Done(count)) => self.splitter.push(&buffer[..count], most, &mut line),
                 Ok(Progress::WouldBlock) => return PipeRead::Drained,
             }
         }
@@ -147,33 +130,70 @@ impl Lines {
 }
 
 impl Splitter {
-    /// Adds bytes and passes on each complete line.
-    pub(super) fn push(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
-        self.take(bytes, LINE_BYTES, &mut line);
+    /// For the output of a process that starts.
+    pub(super) fn of_entries() -> Splitter {
+        Splitter {
+            entry: Some(UnfinishedEntry::default()),
+            ..Splitter::default()
+        }
     }
 
-    pub(super) fn end_line(&mut self, mut line: impl FnMut(&[u8])) {
-        self.wrap(self.most, &mut line);
+    /// Adds bytes and passes on each complete line or entry. A line is wrapped after `most` bytes.
+    pub(super) fn push(&mut self, bytes: &[u8], most: usize, line: &mut dyn FnMut(&[u8])) {
+        self.grouped(line, |splitter, line| splitter.take(bytes, most, line));
+    }
+
+    pub(super) fn end_line(&mut self, line: &mut dyn FnMut(&[u8])) {
+        self.grouped(line, Splitter::split);
+        self.end_entry(line);
+    }
+
+    /// Groups the lines that `step` passes on, if they are grouped.
+    fn grouped(
+        &mut self,
+        line: &mut dyn FnMut(&[u8]),
+        step: impl FnOnce(&mut Splitter, &mut dyn FnMut(&[u8])),
+    ) {
+        let Some(mut entry) = self.entry.take() else {
+            return step(self, line);
+        };
+        let now = clock::now();
+        step(self, &mut |text| entry.take(text, now, &mut *line));
+        self.entry = Some(entry);
+    }
+
+    pub(super) fn due(&self) -> Option<Tick> {
+        self.entry.as_ref().and_then(UnfinishedEntry::due)
+    }
+
+    pub(super) fn end_entry(&mut self, line: &mut dyn FnMut(&[u8])) {
+        if let Some(entry) = &mut self.entry {
+            entry.end(line);
+        }
+    }
+
+    fn split(&mut self, line: &mut dyn FnMut(&[u8])) {
+        self.wrap(self.most, line);
         if !self.partial.is_empty() {
             line(&self.partial);
             self.partial.clear();
         }
     }
 
-    fn take(&mut self, bytes: &[u8], most: usize, line: &mut impl FnMut(&[u8])) {
+    fn take(&mut self, bytes: &[u8], most: usize, line: &mut dyn FnMut(&[u8])) {
         self.most = most.max(CHARACTER_BYTES);
         for &byte in bytes {
             if byte == b'\n' {
                 if self.keeps_empty && self.partial.is_empty() {
                     line(b"");
                 }
-                self.end_line(&mut *line);
+                self.split(line);
                 continue;
             }
             self.partial.push(byte);
             if byte == 0 && self.knows_mark && self.partial.ends_with(MARK) {
                 self.partial.truncate(self.partial.len() - MARK.len());
-                self.end_line(&mut *line);
+                self.split(line);
             } else if self.partial.len() > self.most {
                 // A possible mark may end the line before it must be wrapped.
                 let begun = self.partial.len() - self.begun_mark();
@@ -184,7 +204,7 @@ impl Splitter {
         }
     }
 
-    fn wrap(&mut self, most: usize, line: &mut impl FnMut(&[u8])) {
+    fn wrap(&mut self, most: usize, line: &mut dyn FnMut(&[u8])) {
         while most > 0 && self.partial.len() > most {
             let end = whole_characters(&self.partial[..most]);
             line(&self.partial[..end]);

@@ -1,8 +1,7 @@
 //! The spawning kit in the master's loop: starting processes, their messages and results. The kit decides
 //! ([`crate::spawn::machine`]); its actions run between two events of the loop.
 
-use super::entries::UnfinishedEntry;
-use super::output::Splitter;
+use super::output::{LINE_BYTES, Splitter};
 use super::sources::FIRST_OF_SPAWNER;
 use crate::master::event::GenerationId;
 use crate::spawn::action::{Action, JourneyAction, SpawnOutcome, Up};
@@ -80,7 +79,6 @@ struct Traveller {
     group: String,
     pid: i32,
     splitter: Splitter,
-    entry: UnfinishedEntry,
 }
 
 impl Spawner {
@@ -195,7 +193,7 @@ impl Spawner {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Tick> {
-        let held = self.journeys.values().filter_map(|it| it.entry.due());
+        let held = self.journeys.values().filter_map(|it| it.splitter.due());
         held.chain(self.machine.next_deadline())
             .chain(self.effects.next_deadline())
             .min()
@@ -206,10 +204,8 @@ impl Spawner {
         self.effects.pass(now);
         self.drain();
         for traveller in self.journeys.values_mut() {
-            let said = traveller.said();
-            if traveller.entry.due().is_some_and(|due| due <= now) {
-                let tidings = &mut self.tidings;
-                traveller.entry.end(|words| tidings.push_back(said(words)));
+            if traveller.splitter.due().is_some_and(|due| due <= now) {
+                traveller.tell(&mut self.tidings, Splitter::end_entry);
             }
         }
         if self.machine.next_deadline().is_none_or(|next| next > now) {
@@ -287,8 +283,7 @@ impl Spawner {
                             return;
                         };
                         let splitter = traveller.map(|mut traveller| {
-                            let said = traveller.said();
-                            traveller.entry.end(|words| self.tidings.push_back(said(words)));
+                            traveller.tell(&mut self.tidings, Splitter::end_entry);
                             traveller.splitter
                         });
                         let started = Started {
@@ -323,8 +318,7 @@ impl Spawner {
                 token,
                 group,
                 pid: 0,
-                splitter: Splitter::default(),
-                entry: UnfinishedEntry::default(),
+                splitter: Splitter::of_entries(),
             };
             self.journeys.insert(id, traveller);
         }
@@ -333,17 +327,9 @@ impl Spawner {
         if let (Some(traveller), Some(pid)) = (self.journeys.get_mut(&id), self.effects.pid(id)) {
             traveller.pid = pid;
         }
-        if is_over {
-            if let Some(mut traveller) = self.journeys.remove(&id) {
-                let tidings = &mut self.tidings;
-                let said = traveller.said();
-                let (entry, now) = (&mut traveller.entry, clock::now());
-                let mut tell = |words: &[u8]| tidings.push_back(said(words));
-                traveller
-                    .splitter
-                    .end_line(|line| entry.take(line, now, &mut tell));
-                entry.end(tell);
-            }
+        let over = is_over.then(|| self.journeys.remove(&id));
+        if let Some(mut traveller) = over.flatten() {
+            traveller.tell(&mut self.tidings, Splitter::end_line);
         }
     }
 
@@ -355,26 +341,27 @@ impl Spawner {
             if let Some(pid) = self.effects.pid(id) {
                 traveller.pid = pid;
             }
-            let tidings = &mut self.tidings;
-            let said = traveller.said();
-            let (entry, now) = (&mut traveller.entry, clock::now());
-            traveller.splitter.push(&bytes, |line| {
-                entry.take(line, now, |words| tidings.push_back(said(words)));
+            traveller.tell(&mut self.tidings, |splitter, line| {
+                splitter.push(&bytes, LINE_BYTES, line);
             });
         }
     }
 }
 
 impl Traveller {
-    fn said(&self) -> impl Fn(&[u8]) -> Tidings + use<> {
-        let (token, group, pid) = (self.token, self.group.clone(), self.pid);
-        move |line| {
-            Tidings::Line(OutputLine {
-                token,
-                group: group.clone(),
-                pid,
+    /// Passes on the lines of `step`.
+    fn tell(
+        &mut self,
+        tidings: &mut VecDeque<Tidings>,
+        step: impl FnOnce(&mut Splitter, &mut dyn FnMut(&[u8])),
+    ) {
+        step(&mut self.splitter, &mut |line| {
+            tidings.push_back(Tidings::Line(OutputLine {
+                token: self.token,
+                group: self.group.clone(),
+                pid: self.pid,
                 line: line.to_vec(),
-            })
-        }
+            }));
+        });
     }
 }

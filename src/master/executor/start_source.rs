@@ -46,13 +46,11 @@ impl Services {
     /// The present sources for these pools. Read before sockets are bound: a client that finds one may assume that
     /// php.ini was read.
     pub(in crate::master) fn starts(&self, config: &Config) -> Starts {
-        let mut starts = HashMap::new();
+        let mut starts = Starts::default();
         for pool in &config.pools {
-            if let (Some(key), Some(origin)) = (start_key(pool), self.origin(pool)) {
-                starts.entry(key).or_insert_with(|| Start::new(&origin));
-            }
+            starts.start(self, pool);
         }
-        Starts(starts)
+        starts
     }
 }
 

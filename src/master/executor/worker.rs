@@ -9,7 +9,7 @@ use crate::master::event::{GenerationId, StopRequest, WorkerId};
 use crate::scoreboard::header;
 use crate::sys::guarded::Guarded;
 use crate::sys::session::Leader;
-use crate::sys::{clock, pidfd, process, timeout_responder};
+use crate::sys::{Error, clock, pidfd, process, timeout_responder};
 use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -57,40 +57,49 @@ impl Pools {
 
     /// Ends a worker by a signal. `Force::Ask` only closes the stop pipe.
     pub(super) fn kill(&mut self, handover: &mut Handover, id: WorkerId, force: Force) {
-        self.close_stop_pipe(handover, id);
-        let Some(worker) = self.workers.get_mut(&id) else {
-            return;
+        let (told, signal) = match force {
+            Force::Ask => return self.close_stop_pipe(handover, id),
+            Force::Terminate => (StopRequest::Terminate, Signal::SIGTERM),
+            Force::Kill => (StopRequest::Kill, Signal::SIGKILL),
         };
-        let Some(signal) = signal_of(force) else { return };
-        let told = match force {
-            Force::Kill => StopRequest::Kill,
-            Force::Ask | Force::Terminate => StopRequest::Terminate,
-        };
-        worker.told = Some((told, clock::now()));
-        let sent = match (&worker.foreign, worker.pid) {
-            (Some(process), _) => pidfd::send_signal(process.as_fd(), signal),
-            (None, Some(pid)) => process::send_signal(pid, signal),
-            (None, None) => Ok(()),
-        };
-        if let Err(error) = sent {
-            log::error!("[pool {}] {error}", self.name_worker(id).0);
-        }
+        self.end_worker(handover, id, told, |worker| worker.signal(signal));
     }
 
     pub(super) fn respond_timeout(&mut self, handover: &mut Handover, id: WorkerId) {
         self.count_terminated(id);
+        self.end_worker(handover, id, StopRequest::Terminate, |worker| {
+            match (&worker.foreign, worker.pid) {
+                (None, Some(pid)) => timeout_responder::send_timeout(pid),
+                // Only a child gets the value with the signal.
+                _ => worker.signal(Signal::SIGTERM),
+            }
+        });
+    }
+
+    fn end_worker(
+        &mut self,
+        handover: &mut Handover,
+        id: WorkerId,
+        told: StopRequest,
+        send: impl FnOnce(&WorkerProcess) -> Result<(), Error>,
+    ) {
         self.close_stop_pipe(handover, id);
         let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        worker.told = Some((StopRequest::Terminate, clock::now()));
-        let sent = match (&worker.foreign, worker.pid) {
-            // Only a child gets the value with the signal.
-            (Some(process), _) => Some(pidfd::send_signal(process.as_fd(), Signal::SIGTERM)),
-            (None, pid) => pid.map(timeout_responder::send_timeout),
-        };
-        if let Some(Err(error)) = sent {
+        worker.told = Some((told, clock::now()));
+        if let Err(error) = send(worker) {
             log::error!("[pool {}] {error}", self.name_worker(id).0);
+        }
+    }
+}
+
+impl WorkerProcess {
+    fn signal(&self, signal: Signal) -> Result<(), Error> {
+        match (&self.foreign, self.pid) {
+            (Some(process), _) => pidfd::send_signal(process.as_fd(), signal),
+            (None, Some(pid)) => process::send_signal(pid, signal),
+            (None, None) => Ok(()),
         }
     }
 }

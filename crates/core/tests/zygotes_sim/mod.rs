@@ -4,7 +4,7 @@
 use crate::random::{Random, all_are_noticed, outcome, seeds};
 use forkyard_core::life::Force;
 use forkyard_core::master::event::{GenerationId, PoolId};
-use forkyard_core::zygotes::{Members, Released, Stop, Unfit, is_needed};
+use forkyard_core::zygotes::{Choice, Members, Released, Stop, Unfit, choose, is_needed};
 use std::collections::BTreeMap;
 
 const SEEDS: u64 = 4000;
@@ -123,20 +123,23 @@ impl World {
             return;
         };
         let source = running.source;
-        let is_unfit = self.unfit.reason(&source, self.reload).is_some();
-        let accepts = |process: &Process| match self.mutant {
+        let is_wrong = |process: &Process| match self.mutant {
             Some(Mutant::JoinsEnding) => process.members.serves(&source),
             Some(Mutant::JoinsOutdated) => {
                 !process.members.is_ending() && process.members.sources() == Some(&source)
             }
-            _ => process.members.accepts(&source),
+            _ => false,
         };
-        let mut fitting = self.processes.iter().filter(|(_, it)| !is_unfit && accepts(it));
-        let pid = match fitting.next_back() {
-            Some((pid, _)) => *pid,
-            None => {
-                let is_zygote = !is_unfit || self.mutant == Some(Mutant::RetriesUnfit);
-                self.start_process(is_zygote.then_some(source))
+        let wrong = self.processes.iter().rfind(|(_, it)| is_wrong(it));
+        let zygotes = self.processes.iter().map(|(pid, it)| (*pid, &it.members));
+        let choice = choose(zygotes, &self.unfit, self.reload, &source);
+        let pid = match (wrong, choice) {
+            (Some((pid, _)), Choice::Join(_) | Choice::StartZygote) => *pid,
+            (None, Choice::Join(pid)) => pid,
+            (None, Choice::StartZygote) => self.start_process(Some(source)),
+            (_, Choice::Unfit(_)) => {
+                let retries = self.mutant == Some(Mutant::RetriesUnfit);
+                self.start_process(retries.then_some(source))
             }
         };
         if let Some(process) = self.processes.get_mut(&pid) {

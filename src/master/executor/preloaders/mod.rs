@@ -10,6 +10,7 @@ mod zygotes;
 
 use super::app_log::{outlet_of_preloader, whose};
 use super::context::Context;
+use super::fork::closed;
 use super::output::{LINE_BYTES, Lines, read_rest};
 use super::pools::Pools;
 use super::preloader::{Command, Preloader};
@@ -25,7 +26,7 @@ use crate::spawn::report::Report;
 use crate::sys::Error;
 use crate::tick::Tick;
 use crate::worker::{Settings, WorkerContext};
-use crate::zygotes::{Stop, Unfit};
+use crate::zygotes::{Choice, Stop, Unfit, choose};
 use nix::errno::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -47,43 +48,47 @@ pub(in crate::master) struct Preloaders {
 
 impl Preloaders {
     pub(super) fn start(&mut self, context: &mut Context, id: GenerationId) {
-        self.recall_unfit(context, id);
-        let started = match self.attach(context, id) {
-            Ok(false) => self.start_own(context, id),
-            attached => attached.map(|_| ()),
+        let Some(generation) = context.pools.generations.get_mut(&id) else {
+            return;
+        };
+        let reload = context.in_force.count;
+        let common = generation.common();
+        let started = match common.map(|common| self.choose(reload, &common)) {
+            Some(Choice::Join(pid)) => self.join(context, id, pid),
+            Some(Choice::Unfit(reason)) => {
+                generation.make.unfit = Some(reason.to_owned());
+                self.start_own(context, id)
+            }
+            Some(Choice::StartZygote) | None => self.start_own(context, id),
         };
         if let Err(error) = started {
             context.cant_start(id, &error);
         }
     }
 
-    /// Attaches a generation to a zygote, which gets nothing of it yet. Returns `false` if none fits.
-    fn attach(&mut self, context: &mut Context, id: GenerationId) -> Result<bool, Error> {
-        let generation = context.pools.generations.get(&id);
-        let common = generation.and_then(|generation| generation.common());
-        let Some(preloader) = common.and_then(|common| self.zygote_from(&common)) else {
-            return Ok(false);
-        };
+    fn choose(&self, reload: u64, common: &Settings) -> Choice<'_, i32> {
+        let zygotes = self.by_pid.iter().map(|(pid, it)| (*pid, &it.members));
+        choose(zygotes, &self.unfit, reload, common)
+    }
+
+    /// Attaches a generation to a zygote, which gets nothing of it yet.
+    fn join(&mut self, context: &mut Context, id: GenerationId, pid: i32) -> Result<(), Error> {
         context.open(id)?;
-        // A failing start reports the fault.
-        if context.pools.read_env_file(id).is_err() {
-            return Ok(false);
-        }
-        preloader.members.join(id);
-        let (pid, origin) = (preloader.pid, preloader.origin);
-        let facts = preloader.facts.clone().filter(|_| preloader.start.is_none());
-        log::debug!(
-            "[pool {}] has workers of zygote {pid}",
-            context.pools.generation_name(id)
-        );
+        let generation = context.pools.generations.get_mut(&id).ok_or_else(closed)?;
+        let zygote = self.by_pid.get_mut(&pid);
+        let Some(zygote) = zygote.filter(|_| generation.read_env_file().is_ok()) else {
+            // The failing start reports the fault.
+            return self.start_own(context, id);
+        };
+        zygote.members.join(id);
+        let name = &generation.settings.pool.name;
+        log::debug!("[pool {name}] has workers of zygote {pid}");
+        generation.make.begin(zygote.origin, !generation.slots.is_empty());
         context.pools.set_preloader(id, Some(pid));
-        if let Some(generation) = context.pools.generations.get_mut(&id) {
-            generation.make.begin(origin, !generation.slots.is_empty());
-        }
-        if let Some(facts) = facts {
+        if let Some(facts) = zygote.facts.clone().filter(|_| zygote.start.is_none()) {
             self.zygote_serves(context, id, facts);
         }
-        Ok(true)
+        Ok(())
     }
 
     pub(super) fn stop(&mut self, context: &mut Context, id: GenerationId, force: Force) {

@@ -2,7 +2,7 @@
 
 use super::Preloaders;
 use crate::config::{Config, Pool, sharing};
-use crate::master::event::{Ended, GenerationId};
+use crate::master::event::Ended;
 use crate::master::executor::context::Context;
 use crate::master::executor::make::credible_reason;
 use crate::master::executor::preloader::Preloader;
@@ -13,7 +13,7 @@ use crate::runtime::php::files::FingerprintCache;
 use crate::spawn::report::Report;
 use crate::sys::{identity, process};
 use crate::worker::Settings;
-use crate::zygotes::{Released, is_needed, shared_sources};
+use crate::zygotes::{Choice, Released, is_needed, shared_sources};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
@@ -23,18 +23,6 @@ const MOST_STARTED_AT_ONCE: usize = 4;
 const END: Duration = Duration::from_secs(2);
 
 impl Preloaders {
-    /// Before a start: a zygote that was unfit is not tried again before the next reload.
-    pub(super) fn recall_unfit(&self, context: &mut Context, id: GenerationId) {
-        let Some(generation) = context.pools.generations.get_mut(&id) else {
-            return;
-        };
-        let common = generation.common();
-        let reason = common.and_then(|common| self.unfit.reason(&common, context.in_force.count));
-        if let Some(reason) = reason {
-            generation.make.unfit = Some(reason.to_owned());
-        }
-    }
-
     /// Detaches the pools of a zygote that forks no workers for them: they have their own preloaders until the next
     /// reload. `None` if it is no zygote. `is_preliminary`: they try their settings, and use another zygote then.
     fn give_up_zygote(
@@ -150,19 +138,12 @@ impl Preloaders {
     }
 
     fn start_zygote(&mut self, context: &mut Context, common: Settings) {
-        let is_unfit = self.unfit.reason(&common, context.in_force.count).is_some();
-        if is_unfit || self.zygote_from(&common).is_some() {
+        if self.choose(context.in_force.count, &common) != Choice::StartZygote {
             return;
         }
         if let Err(error) = self.try_start_zygote(context, common) {
             log::error!("can't start a zygote: {error}");
         }
-    }
-
-    /// The youngest zygote from these sources.
-    pub(super) fn zygote_from(&mut self, wanted: &Settings) -> Option<&mut Preloader> {
-        let fitting = self.by_pid.values_mut().filter(|it| it.members.accepts(wanted));
-        fitting.max_by_key(|preloader| preloader.pid)
     }
 
     pub(in crate::master::executor) fn end_unused_zygotes(&mut self, context: &mut Context) {

@@ -410,9 +410,8 @@ impl Programs {
     }
 
     pub(super) fn of(&self, pools: &Pools, pool: PoolId) -> Vec<protocol::ProcessStatus> {
-        let mut ids: Vec<GenerationId> = pools.generations.of(&pool).map(|(id, _)| id).collect();
-        ids.sort_unstable();
-        ids.into_iter().flat_map(|id| self.status(id)).collect()
+        let generations = pools.generations.of(&pool);
+        generations.flat_map(|(id, _)| self.status(id)).collect()
     }
 
     pub(super) fn pids_of(&self, pools: &Pools, id: GenerationId) -> Vec<i32> {
