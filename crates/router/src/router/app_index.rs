@@ -171,35 +171,21 @@ impl AppIndex {
                 .map(|it| format!(" (error {:08x})", it.refusal.id));
             format!("{}: {why}{}", root.escape_debug(), id.unwrap_or_default())
         });
-        if seen.is_unknown {
-            let known = entry.known.clone().flatten();
-            return Some(Inspected {
-                root: PathBuf::from(OsStr::from_bytes(&root)),
-                looked: false,
-                known,
-                refused,
-                restart_files,
-                origin: None,
-                say,
-                waiting,
-            });
-        }
-        // Keep the pointer if the value is unchanged, so that pointer comparison works.
-        let same = entry
-            .known
-            .clone()
-            .flatten()
-            .filter(|before| Some(before.as_ref()) == known.as_ref());
-        let known = same.or(known.map(Arc::new));
-        entry.known = Some(known.clone());
-        entry.refused.clone_from(&refused);
+        let known = if seen.is_unknown {
+            entry.known.clone().flatten()
+        } else {
+            let known = known.map(Arc::new);
+            entry.known = Some(known.clone());
+            entry.refused.clone_from(&refused);
+            known
+        };
         Some(Inspected {
             root: PathBuf::from(OsStr::from_bytes(&root)),
             known,
             refused,
-            looked: true,
+            looked: !seen.is_unknown,
             restart_files,
-            origin,
+            origin: origin.filter(|_| !seen.is_unknown),
             say,
             waiting,
         })
