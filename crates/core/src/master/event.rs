@@ -18,9 +18,14 @@ pub struct GenerationId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u64);
 
-/// One request for an application pool's worker. Never reused.
+/// One request for an application pool's worker, and the instance that it becomes. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SpawnRequestId(pub u64);
+pub struct SpawnRequestId {
+    /// The pool of the router.
+    pub router: PoolId,
+    /// The router's number of the instance.
+    pub instance: u64,
+}
 
 /// A slot of a generation's scoreboard, `0..max_children`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

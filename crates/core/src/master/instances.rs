@@ -1,6 +1,6 @@
 //! The instances of an application pool as the master knows them.
 
-use super::event::{SpawnRequestId, WorkerId};
+use super::event::WorkerId;
 use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
@@ -39,11 +39,11 @@ pub enum At {
     /// Its application is inspected.
     Looking,
     /// A worker was requested.
-    Ordered(SpawnRequestId),
+    Ordered,
     /// A worker is being forked.
-    Made(SpawnRequestId, WorkerId),
+    Made(WorkerId),
     /// Its worker is up.
-    Up(SpawnRequestId, WorkerId),
+    Up(WorkerId),
 }
 
 impl Instance {
@@ -178,7 +178,7 @@ mod tests {
                 .admit(number, PathBuf::from("/srv/a"), 0, 9, Tick::ZERO)
                 .unwrap();
         }
-        let up = At::Up(SpawnRequestId(1), WorkerId(1));
+        let up = At::Up(WorkerId(1));
         for number in [1, 2] {
             registry.get_mut(number).unwrap().at = up;
         }

@@ -193,7 +193,7 @@ impl Executor {
             let mut pid = None;
             let step = match instance.at {
                 At::Looking => "looked at",
-                At::Ordered(_) => {
+                At::Ordered => {
                     looks += 1;
                     let is_read = looks <= MOST_READ;
                     let start = known.and_then(|it| self.helpers.spawner.progress(it.generation, is_read));
@@ -205,7 +205,7 @@ impl Executor {
                         None => "ordered",
                     }
                 }
-                At::Made(_, worker) => {
+                At::Made(worker) => {
                     pid = self.pools.workers.get(&worker).and_then(|worker| worker.pid);
                     "made"
                 }
@@ -272,9 +272,10 @@ impl Executor {
         let super::super::Who::Worker(worker) = self.processes.by_pid.get(&pid)? else {
             return None;
         };
-        let (id, number) = self.applications.instances.get(worker)?;
-        let instance = self.applications.routers.get(id)?.registry.get(*number)?;
-        Some((*id, instance.application.clone()))
+        let id = self.applications.instances.get(worker)?;
+        let app_pool = self.applications.routers.get(&id.router)?;
+        let instance = app_pool.registry.get(id.instance)?;
+        Some((id.router, instance.application.clone()))
     }
 
     pub(in crate::master) fn knows_application(&self, id: PoolId, root: &Path) -> bool {

@@ -60,13 +60,15 @@ impl Executor {
             return;
         };
         let InspectReply { found, refusal, .. } = seen;
-        let Some(number) = app_pool.looks.remove(&seen.number) else {
+        let number = seen.number;
+        let instance = app_pool.registry.get(number);
+        if instance.is_none_or(|instance| instance.at != At::Looking) {
             // The router has told its visitors.
             if let (Err(why), Some(refusal)) = (&found, &refusal) {
                 app_pool.keep_refusal(ErrorId(refusal.id), &refusal.root, refusal.owner, why);
             }
             return;
-        };
+        }
         let ordered = match found {
             Ok(found) => self.order_instance(id, number, found),
             Err(why) => Err(Denied::by_inspector(why, refusal)),
@@ -87,11 +89,7 @@ impl Executor {
             }),
         };
         let app_pool = self.applications.routers.get(&id).ok_or_else(closed)?;
-        let Some(instance) = app_pool
-            .registry
-            .get(number)
-            .filter(|instance| instance.at == At::Looking)
-        else {
+        let Some(instance) = app_pool.registry.get(number) else {
             return Ok(());
         };
         if instance.application != found.root {
@@ -119,11 +117,9 @@ impl Executor {
                 begun.map_err(Denied::for_root)?
             }
         };
-        self.applications.last_order += 1;
-        let order = SpawnRequestId(self.applications.last_order);
-        self.applications.orders.insert(order, (id, number));
-        if let Some(instance) = self.applications.instance(id, number) {
-            instance.come_to(At::Ordered(order), clock::now());
+        let order = request(id, number);
+        if let Some(instance) = self.applications.instance(order) {
+            instance.come_to(At::Ordered, clock::now());
             (instance.revision, instance.origin) = (revision, origin);
         }
         self.context.happened.push_back(Event::SpawnRequest(SpawnRequest {
@@ -189,12 +185,10 @@ impl Executor {
         };
         for number in app_pool.registry.orphan() {
             match app_pool.registry.get(number).map(|instance| instance.at) {
-                Some(At::Looking) => {
-                    app_pool.looks.retain(|_, instance| *instance != number);
-                    app_pool.registry.remove(number);
-                }
-                Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) => {
-                    self.context.happened.push_back(Event::Cancel(order, false));
+                Some(At::Looking) => _ = app_pool.registry.remove(number),
+                Some(At::Ordered | At::Made(_) | At::Up(_)) => {
+                    let cancel = Event::Cancel(request(id, number), false);
+                    self.context.happened.push_back(cancel);
                 }
                 None => {}
             }
@@ -203,6 +197,10 @@ impl Executor {
             self.answered(asked, Err("the router is gone; ask again".to_owned()));
         }
     }
+}
+
+fn request(router: PoolId, instance: u64) -> SpawnRequestId {
+    SpawnRequestId { router, instance }
 }
 
 /// An instance as its router is told of it.
@@ -231,19 +229,18 @@ impl Applications {
             let failed = app_pool.start_failed(number, &application, None, &denied);
             return app_pool.say(&failed, Vec::new());
         }
-        app_pool.last_look += 1;
-        app_pool.looks.insert(app_pool.last_look, number);
-        app_pool.look_at(app_pool.last_look, &application);
+        app_pool.look_at(number, &application);
     }
 
     fn stop_instance(&mut self, context: &mut Context, id: PoolId, number: u64, kill: bool) {
-        let Some(instance) = self.instance(id, number) else {
+        let order = request(id, number);
+        let Some(instance) = self.instance(order) else {
             return;
         };
         instance.is_stopping = true;
         match instance.at {
             At::Looking => self.end_instance(id, number, &Denied::for_now(NOT_MADE)),
-            At::Ordered(order) | At::Made(order, _) | At::Up(order, _) => {
+            At::Ordered | At::Made(_) | At::Up(_) => {
                 context.happened.push_back(Event::Cancel(order, kill));
             }
         }
@@ -251,34 +248,27 @@ impl Applications {
 
     /// Records the worker that is about to be started for an order.
     pub(in crate::master::executor) fn fill_order(&mut self, order: SpawnRequestId, worker: WorkerId) {
-        if let Some((id, number)) = self.orders.get(&order).copied() {
-            self.instances.insert(worker, (id, number));
-            if let Some(instance) = self.instance(id, number) {
-                instance.come_to(At::Made(order, worker), clock::now());
-            }
+        self.instances.insert(worker, order);
+        if let Some(instance) = self.instance(order) {
+            instance.come_to(At::Made(worker), clock::now());
         }
     }
 
     /// The core gave up an order.
     pub(in crate::master::executor) fn fail_order(&mut self, order: SpawnRequestId) {
-        if let Some((id, number)) = self.orders.remove(&order) {
-            self.end_instance(id, number, &Denied::for_now(NOT_MADE));
-        }
+        self.end_instance(order.router, order.instance, &Denied::for_now(NOT_MADE));
     }
 
     /// A worker could not be forked; its order may get another.
     pub(in crate::master::executor) fn instance_not_made(&mut self, worker: WorkerId) {
-        if let Some((id, number)) = self.instances.remove(&worker) {
-            if let Some(instance) = self.instance(id, number) {
-                if let At::Made(order, _) | At::Up(order, _) = instance.at {
-                    instance.come_to(At::Ordered(order), clock::now());
-                }
-            }
+        let order = self.instances.remove(&worker);
+        if let Some(instance) = order.and_then(|order| self.instance(order)) {
+            instance.come_to(At::Ordered, clock::now());
         }
     }
 
     pub(in crate::master::executor) fn instance_up(&mut self, pools: &Pools, worker: WorkerId) {
-        let Some((id, number)) = self.instances.get(&worker).copied() else {
+        let Some(order) = self.instances.get(&worker).copied() else {
             return;
         };
         let Some(WorkerProcess { pid, channel, .. }) = pools.workers.get(&worker) else {
@@ -286,43 +276,37 @@ impl Applications {
         };
         let pid = *pid;
         let channel = channel.as_ref().and_then(|channel| channel.try_clone().ok());
-        let Some(app_pool) = self.routers.get_mut(&id) else {
+        let Some(app_pool) = self.routers.get_mut(&order.router) else {
             return;
         };
-        let Some(instance) = app_pool.registry.get_mut(number) else {
+        let Some(instance) = app_pool.registry.get_mut(order.instance) else {
             return;
         };
         // A worker may be up before its preloader announces the fork; it is reported after the announcement.
-        let (At::Made(order, _), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
+        let (At::Made(_), Some(pid), Some(channel)) = (instance.at, pid, channel) else {
             return;
         };
-        instance.come_to(At::Up(order, worker), clock::now());
+        instance.come_to(At::Up(worker), clock::now());
         if let Some(application) = app_pool.applications.get_mut(&instance.application) {
             application.failure = None;
         }
         if instance.is_known {
-            let up = told(number, instance, pid);
+            let up = told(order.instance, instance, pid);
             app_pool.say(&ToRouter::Up(up), vec![channel]);
         }
     }
 
     /// An ordered worker was reaped.
     pub(in crate::master::executor) fn instance_gone(&mut self, worker: WorkerId) {
-        let Some((id, number)) = self.instances.remove(&worker) else {
-            return;
-        };
-        let at = self.instance(id, number).map(|instance| instance.at);
-        if let Some(At::Ordered(order) | At::Made(order, _) | At::Up(order, _)) = at {
-            self.orders.remove(&order);
+        if let Some(order) = self.instances.remove(&worker) {
+            self.fail_order(order);
         }
-        self.end_instance(id, number, &Denied::for_now(NOT_MADE));
     }
 
     fn end_instance(&mut self, id: PoolId, number: u64, denied: &Denied) {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
         };
-        app_pool.looks.retain(|_, instance| *instance != number);
         let Some(instance) = app_pool.registry.remove(number) else {
             return;
         };
@@ -376,8 +360,8 @@ impl Applications {
         errors.filter_map(|error| error.refusal.as_ref())
     }
 
-    fn instance(&mut self, id: PoolId, number: u64) -> Option<&mut RegisteredInstance> {
-        self.routers.get_mut(&id)?.registry.get_mut(number)
+    fn instance(&mut self, id: SpawnRequestId) -> Option<&mut RegisteredInstance> {
+        self.routers.get_mut(&id.router)?.registry.get_mut(id.instance)
     }
 
     pub(in crate::master::executor) fn forget_application(&mut self, pool: PoolId) {

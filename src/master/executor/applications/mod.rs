@@ -32,10 +32,8 @@ pub(super) use admin_requests::{Asker, PendingRestart, PendingStatus};
 #[derive(Debug, Default)]
 pub(in crate::master) struct Applications {
     pub(super) routers: BTreeMap<PoolId, AppPool>,
-    /// The pool and the router's instance number of each ordered worker and each order.
-    pub(super) instances: HashMap<WorkerId, (PoolId, u64)>,
-    pub(super) orders: HashMap<SpawnRequestId, (PoolId, u64)>,
-    pub(super) last_order: u64,
+    /// The instance of each ordered worker.
+    pub(super) instances: HashMap<WorkerId, SpawnRequestId>,
     /// Clients that wait for a status.
     pub(super) statuses: Vec<PendingStatus>,
     /// Clients that wait for restarts in several routers.
@@ -54,8 +52,6 @@ pub(super) struct AppPool {
     sockets: Sockets,
     pub(super) registry: InstanceRegistry,
     pub(super) applications: HashMap<PathBuf, RunningApplication>,
-    looks: BTreeMap<u64, u64>,
-    last_look: u64,
     pub(super) asked: BTreeMap<u64, Asker>,
     last_asked: u64,
     last_errors: instances::LastErrors,

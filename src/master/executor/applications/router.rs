@@ -11,6 +11,7 @@ use crate::helper::Role;
 use crate::inspector::protocol;
 use crate::life::Rules;
 use crate::master::event::PoolId;
+use crate::master::instances::At;
 use crate::sys::Error;
 use crate::sys::fd::{copy, send_with, socket_pair};
 use crate::sys::guarded::receive_bytes;
@@ -45,8 +46,6 @@ impl AppPool {
             },
             registry: crate::master::instances::InstanceRegistry::default(),
             applications: HashMap::new(),
-            looks: BTreeMap::new(),
-            last_look: 0,
             asked: BTreeMap::new(),
             last_asked: 0,
             last_errors: super::instances::LastErrors::default(),
@@ -103,6 +102,7 @@ impl AppPool {
         }
     }
 
+    /// Has the application of an instance inspected.
     pub(super) fn look_at(&self, number: u64, root: &std::path::Path) {
         let question = protocol::InspectRequest {
             number,
@@ -252,7 +252,7 @@ impl Applications {
             .iter()
             .filter(|(_, instance)| instance.is_known)
             .filter_map(|(number, instance)| {
-                let crate::master::instances::At::Up(_, worker) = instance.at else {
+                let At::Up(worker) = instance.at else {
                     return None;
                 };
                 let worker = pools.workers.get(&worker)?;
@@ -273,10 +273,9 @@ impl Applications {
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return Ok(());
         };
-        for (number, instance) in &app_pool.looks {
-            if let Some(instance) = app_pool.registry.get(*instance) {
-                app_pool.look_at(*number, &instance.application);
-            }
+        let instances = app_pool.registry.iter();
+        for (number, instance) in instances.filter(|(_, instance)| instance.at == At::Looking) {
+            app_pool.look_at(number, &instance.application);
         }
         // Lost questions are repeated when the router gets a new inspector socket.
         let settings = ToRouter::Settings(Box::new(app_pool.template.clone()));

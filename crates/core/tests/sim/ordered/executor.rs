@@ -1,6 +1,6 @@
 //! Performs and checks the core's actions.
 
-use super::{Fate, Loader, Loses, MAX, Worker, World};
+use super::{Fate, Loader, Loses, MAX, Worker, World, request};
 use forkyard_core::master::action::{Action, Force, Notice};
 use forkyard_core::master::event::{Ended, Event, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId};
 
@@ -153,7 +153,7 @@ impl World {
     }
 
     fn is_ending(&self) -> bool {
-        self.canceled.contains(&SpawnRequestId(u64::MAX))
+        self.canceled.contains(&request(u64::MAX))
     }
 
     fn end(&mut self, order: SpawnRequestId, how: &str) {

@@ -1,6 +1,6 @@
 //! Random events: spawn requests and cancellations, starts and crashes, time.
 
-use super::{APPLICATIONS, Fate, Generation, Loader, MAX, TIMEOUT, World};
+use super::{APPLICATIONS, Fate, Generation, Loader, MAX, TIMEOUT, World, request};
 use forkyard_core::config::ProcessManager;
 use forkyard_core::master::event::{
     Event, GenerationId, Policy, PoolId, PreloaderPolicy, SpawnRequest, SpawnRequestId, WorkerId,
@@ -28,7 +28,7 @@ impl World {
     fn order(&mut self) {
         let application = self.random.below(APPLICATIONS);
         self.next += 1;
-        let order = SpawnRequestId(u64::from(self.next));
+        let order = request(u64::from(self.next));
         let restarts = self.random.percent(15);
         let has_loader = application % 2 == 0;
         let known = self.applications[application];
@@ -251,7 +251,7 @@ impl World {
                 self.fail(text);
             }
         }
-        self.canceled.insert(SpawnRequestId(u64::MAX));
+        self.canceled.insert(request(u64::MAX));
         self.tell(Event::Finish);
         let until = self.now + TIMEOUT;
         while self.now < until && self.broken.is_none() && !self.has_exited {
