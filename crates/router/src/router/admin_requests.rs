@@ -226,7 +226,6 @@ impl Router {
             session,
             target: Target::Application(Arc::clone(&known.name), known.options),
             wait: Wait::Until(self.now + MOST_TIME),
-            lease_holder: None,
             restart_files: None,
             alone: false,
         }));

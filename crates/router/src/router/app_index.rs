@@ -39,6 +39,7 @@ pub(super) struct Refused {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Lookup {
     Known(Arc<Known>),
+    /// With the reason, if the directory exists.
     Refused(Option<Arc<Refused>>),
     /// An inspection is in progress; its result lists the waiting connections. Contains the question if one must be
     /// sent.
@@ -120,10 +121,7 @@ impl AppIndex {
         entry.asked = Some(self.next);
         entry.waiting.push(who);
         self.looks.insert(self.next, root.into());
-        Lookup::Wait(Some(InspectRequest {
-            number: self.next,
-            root: PathBuf::from(OsStr::from_bytes(root)),
-        }))
+        Lookup::Wait(Some(question(self.next, root)))
     }
 
     pub(super) fn is_looked_at(&self, root: &[u8]) -> bool {
@@ -192,11 +190,8 @@ impl AppIndex {
     }
 
     pub(super) fn unanswered(&self) -> Vec<InspectRequest> {
-        let unanswered = self.looks.iter().map(|(number, root)| InspectRequest {
-            number: *number,
-            root: PathBuf::from(OsStr::from_bytes(root)),
-        });
-        unanswered.collect()
+        let looks = self.looks.iter();
+        looks.map(|(number, root)| question(*number, root)).collect()
     }
 
     pub(super) fn settings(&self, pool: &Bounds) -> HashMap<Arc<str>, Options> {
@@ -227,6 +222,11 @@ impl AppIndex {
         self.entries
             .retain(|_, entry| entry.asked.is_some() || entry.looked > limit);
     }
+}
+
+fn question(number: u64, root: &[u8]) -> InspectRequest {
+    let root = PathBuf::from(OsStr::from_bytes(root));
+    InspectRequest { number, root }
 }
 
 fn known(found: &FoundApplication, pool: &Bounds) -> Option<Known> {

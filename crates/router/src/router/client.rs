@@ -39,12 +39,13 @@ pub(super) struct Client {
     pub(super) rest: Option<Box<Rest>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What epoll reports of a connection, from least to most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Interest {
     None,
-    Input,
     /// Hang-up only, while the pool or an instance reads input.
     End,
+    Input,
     Both,
 }
 

@@ -142,7 +142,7 @@ impl Router {
                 if let Some(known) = &client.known {
                     self.apps.count(&known.name, |counters| &mut counters.queued);
                 }
-                self.watch_end(id);
+                self.watch_more(id, Interest::End);
             }
         }
         self.flush()
@@ -232,20 +232,10 @@ impl Router {
         }
     }
 
-    pub(super) fn watch_end(&mut self, id: u64) {
-        if self
-            .clients
-            .get(id)
-            .is_some_and(|client| client.watch == Interest::None)
-        {
-            self.watch(id, Interest::End);
-        }
-    }
-
-    pub(super) fn watch_input(&mut self, id: u64) {
-        let watch = self.clients.get(id).map(|client| client.watch);
-        if matches!(watch, Some(Interest::None | Interest::End)) {
-            self.watch(id, Interest::Input);
+    /// Watches a connection for at least this.
+    pub(super) fn watch_more(&mut self, id: u64, watch: Interest) {
+        if self.clients.get(id).is_some_and(|client| client.watch < watch) {
+            self.watch(id, watch);
         }
     }
 

@@ -8,7 +8,7 @@ use super::app_index::{Known, Lookup};
 use super::event_loop::Router;
 use super::sessions::Who;
 use crate::applications::action::Refusal;
-use crate::applications::event::{Event, Get, Removal, Target, Wait};
+use crate::applications::event::{Event, Get, Target, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -157,7 +157,6 @@ impl Router {
             session,
             target,
             wait: wait.map_or(Wait::None, |time| Wait::Until(self.now + time)),
-            lease_holder: None,
             restart_files: None,
             alone: true,
         };
@@ -190,7 +189,7 @@ impl Router {
         let live = self.pool.core.names_with_instances();
         let kept: BTreeSet<Arc<str>> = live.chain(self.groups.names().cloned()).collect();
         for name in self.apps.forget(self.now, |name| kept.contains(name)) {
-            self.tell(Event::Remove(name, Removal::Graceful(None)));
+            self.tell(Event::Remove(name));
         }
     }
 }

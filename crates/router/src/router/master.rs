@@ -13,6 +13,7 @@ use crate::config::Pool;
 use crate::inspector::protocol::InspectReply;
 use forkyard_protocol::router::{ToMaster, ToRouter};
 use nix::sys::epoll::EpollFlags;
+use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -242,14 +243,13 @@ impl Router {
             Notice::Resisting(name, _) => log::error!(
                 "[pool {pool}] {name}: the new code can't be started; the old instances go on until the next restart"
             ),
-            Notice::QueueFull(name) => log::warn!(
-                "[pool {pool}] {name}: requests are refused: max_request_queue_size ({}) requests are waiting",
-                self.settings
-                    .applications
-                    .options
-                    .max_request_queue_size
-                    .map_or(0, std::num::NonZeroU32::get)
-            ),
+            Notice::QueueFull(name) => {
+                let most = self.settings.applications.options.max_request_queue_size;
+                let most = most.map_or(0, NonZeroU32::get);
+                log::warn!(
+                    "[pool {pool}] {name}: requests are refused: max_request_queue_size ({most}) requests are waiting"
+                );
+            }
             Notice::NameTaken(name) => log::debug!("[pool {pool}] {name} is there already"),
         }
     }

@@ -3,9 +3,10 @@
 use super::admin_requests::AdminError;
 use super::answer::{ErrorPage, Problem};
 use super::channel::{FromWorker, ToWorker};
+use super::client::Interest;
 use super::event_loop::Router;
 use super::instances::{INSTANCE, InstanceInput, InstanceProcess};
-use super::sessions::{Session, Who};
+use super::sessions::Who;
 use super::shortage::{ShortageStep, is_shortage};
 use super::state::{ClientCause, ClientState};
 use crate::applications::RestartMethod;
@@ -60,7 +61,6 @@ impl Router {
                 }
             }
             Action::Disabled(id, outcome) => self.disabled(id.0, outcome),
-            Action::Removed(_) | Action::Finished => {}
             Action::Say(notice) => self.log_notice(notice),
         }
     }
@@ -124,7 +124,7 @@ impl Router {
         let problem = match self.shortage.step(self.settings.name(), errno, times, now) {
             ShortageStep::Retry(time) => {
                 self.clients.expire_in(id, now, time);
-                return self.watch_end(id);
+                return self.watch_more(id, Interest::End);
             }
             ShortageStep::TimedOut => Problem::TimedOut,
             ShortageStep::Refuse => Problem::Unavailable,
@@ -324,82 +324,76 @@ impl Router {
     /// Handles a message. An instance may name only its own sessions.
     fn heard(&mut self, number: u64, kind: FromWorker, session: SessionId, bytes: Vec<u8>) {
         let id = InstanceId(number);
-        let holder = self.sessions.get(session);
-        let holder = holder.filter(|holder| holder.instance == Some(number));
-        match (kind, holder) {
-            (FromWorker::Here, _) => {
-                let process = self.instances.get_mut(number);
+        let process = self.instances.get_mut(number);
+        match kind {
+            FromWorker::Here => {
                 if let Some(session) = process.and_then(|process| process.adopted.take()) {
                     self.tell(Event::Close(session, Return::Ok));
                 }
             }
-            (FromWorker::Has, None) => {
+            FromWorker::Has => {
                 let is_known = self.sessions.get(session).is_some();
-                let process = self.instances.get_mut(number).filter(|_| !is_known);
-                if process.is_some_and(InstanceProcess::finds) {
+                if !is_known && process.is_some_and(InstanceProcess::finds) {
                     self.sessions.take_up(session, number);
                     self.tell(Event::Found(id, session));
                 }
             }
-            (FromWorker::Has, Some(_)) => {}
-            (FromWorker::HeldUp, _) => self.tell(Event::HeldUp(id, bytes == [1])),
-            (FromWorker::WorkWanted, _) => self.tell(Event::WorkWanted(id)),
-            (FromWorker::Worked, _) => self.tell(Event::Worked(id)),
-            (FromWorker::Memory, _) => {
+            FromWorker::HeldUp => self.tell(Event::HeldUp(id, bytes == [1])),
+            FromWorker::WorkWanted => self.tell(Event::WorkWanted(id)),
+            FromWorker::Worked => self.tell(Event::Worked(id)),
+            FromWorker::Memory => {
                 if let Ok(bytes) = <[u8; 8]>::try_from(bytes) {
                     let bytes = u64::from_le_bytes(bytes);
-                    if let Some(process) = self.instances.get_mut(number) {
+                    if let Some(process) = process {
                         process.memory = Some(bytes);
                     }
                     self.tell(Event::Measured(id, bytes));
                 }
             }
-            (
-                FromWorker::Released,
-                Some(Session {
-                    who: Who::Client(client),
-                    ..
-                }),
-            ) => {
+            FromWorker::Kept
+            | FromWorker::Closed
+            | FromWorker::NotBegun
+            | FromWorker::Moved
+            | FromWorker::Done
+            | FromWorker::Released => {
+                let holder = self.sessions.get(session);
+                if let Some(holder) = holder.filter(|holder| holder.instance == Some(number)) {
+                    self.session_heard(holder.who, (number, session), kind, bytes);
+                }
+            }
+        }
+    }
+
+    /// Handles an instance's message about a session.
+    fn session_heard(
+        &mut self,
+        who: Who,
+        (number, session): (u64, SessionId),
+        kind: FromWorker,
+        bytes: Vec<u8>,
+    ) {
+        if kind == FromWorker::Released {
+            if let Who::Client(client) = who {
                 self.sessions.release(session);
                 self.is_kept(client, bytes);
             }
-            (
-                FromWorker::Kept
-                | FromWorker::Closed
-                | FromWorker::NotBegun
-                | FromWorker::Moved
-                | FromWorker::Done,
-                Some(holder),
-            ) => {
-                if matches!(holder.who, Who::AdminRequest(_)) {
-                    return;
-                }
-                self.sessions.remove(session);
-                let back = match kind {
-                    FromWorker::NotBegun | FromWorker::Moved => Return::Failed,
-                    _ => Return::Ok,
-                };
-                self.tell(Event::Close(session, back));
-                if kind == FromWorker::Moved {
-                    self.instance_moved(number);
-                }
-                let Who::Client(client) = holder.who else { return };
-                match kind {
-                    FromWorker::Kept => self.is_kept(client, bytes),
-                    FromWorker::NotBegun | FromWorker::Moved => self.retry(client),
-                    _ => self.close(client),
-                }
-            }
-            (
-                FromWorker::Kept
-                | FromWorker::Closed
-                | FromWorker::NotBegun
-                | FromWorker::Moved
-                | FromWorker::Done
-                | FromWorker::Released,
-                _,
-            ) => {}
+            return;
+        }
+        if matches!(who, Who::AdminRequest(_)) {
+            return;
+        }
+        self.sessions.remove(session);
+        let is_failed = matches!(kind, FromWorker::NotBegun | FromWorker::Moved);
+        let back = if is_failed { Return::Failed } else { Return::Ok };
+        self.tell(Event::Close(session, back));
+        if kind == FromWorker::Moved {
+            self.instance_moved(number);
+        }
+        let Who::Client(client) = who else { return };
+        match kind {
+            FromWorker::Kept => self.is_kept(client, bytes),
+            _ if is_failed => self.retry(client),
+            _ => self.close(client),
         }
     }
 }

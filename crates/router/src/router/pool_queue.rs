@@ -45,10 +45,7 @@ impl PoolQueue {
     }
 
     pub(super) fn add_application(&mut self, name: &Arc<str>, options: Options) {
-        self.add(Event::Add {
-            name: Arc::clone(name),
-            group: None,
-            options,
-        });
+        let name = Arc::clone(name);
+        self.add(Event::Add { name, options });
     }
 }

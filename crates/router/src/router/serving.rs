@@ -61,7 +61,7 @@ impl Router {
             let count = match peek(client.socket(), &mut buffer[..size]) {
                 Ok(Progress::Done(count)) if count > 0 => count,
                 Ok(Progress::WouldBlock) => {
-                    self.watch_input(id);
+                    self.watch_more(id, Interest::Input);
                     break;
                 }
                 Ok(Progress::Done(_)) | Err(_) => {
@@ -75,22 +75,18 @@ impl Router {
                 size = LONGEST_LOOK;
                 continue;
             }
-            match found {
-                HeadLook::Request(head) => {
+            let head = match found {
+                HeadLook::Request(head) => Some(head),
+                HeadLook::Partial if count == LONGEST_LOOK => read_head_early(&buffer[..count], parameter),
+                HeadLook::Partial | HeadLook::Other => None,
+            };
+            match head {
+                Some(head) => {
                     client.seen = count;
                     self.named(id, head);
                 }
-                HeadLook::Partial if count == LONGEST_LOOK => {
-                    match read_head_early(&buffer[..count], parameter) {
-                        Some(head) => {
-                            client.seen = count;
-                            self.named(id, head);
-                        }
-                        None => self.begin_reading(id, Vec::new()),
-                    }
-                }
                 // Read incomplete requests, so that epoll doesn't report the same bytes again.
-                HeadLook::Partial | HeadLook::Other => self.begin_reading(id, Vec::new()),
+                None => self.begin_reading(id, Vec::new()),
             }
             break;
         }
@@ -156,7 +152,7 @@ impl Router {
                                 client.reading = None;
                                 client.sent = 0;
                             }
-                            return self.watch_input(id);
+                            return self.watch_more(id, Interest::Input);
                         }
                         Ok(Progress::Done(_)) | Err(_) => return self.close(id),
                     }
@@ -188,7 +184,7 @@ impl Router {
             Lookup::Busy => self.refuse(id, Problem::Unavailable),
             Lookup::Wait(_) => {
                 client.root = root.into_owned();
-                self.watch_end(id);
+                self.watch_more(id, Interest::End);
             }
         }
     }
@@ -224,7 +220,6 @@ impl Router {
             session,
             target: Target::Application(Arc::clone(&known.name), known.options),
             wait: wait.map_or(Wait::Endless, |time| Wait::Until(client.since + time)),
-            lease_holder: None,
             restart_files: client.restart_files.take(),
             alone: false,
         };
@@ -338,7 +333,7 @@ impl Router {
                         rest.receive(&buffer[..count]);
                     }
                 }
-                Ok(Progress::WouldBlock) => return self.watch_input(id),
+                Ok(Progress::WouldBlock) => return self.watch_more(id, Interest::Input),
                 Ok(Progress::Done(_)) | Err(_) => return self.close(id),
             }
         }
