@@ -11,90 +11,92 @@ pub const MOST_BYTES: usize = 128 * 1024;
 pub const HEAD_BYTES: usize = 9;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum ToWorker {
     /// Serves the attached connection. The payload is the data already read.
-    Serve,
+    Serve = b'S',
     /// Serves the attached connection and shuts it down after the answer.
-    ServeLast,
+    ServeLast = b'L',
     /// Requests [`FromWorker::Here`] once every earlier session has ended or was reported as [`FromWorker::Has`].
-    Where,
+    Where = b'?',
     /// Requests out-of-band work, reported by [`FromWorker::Worked`].
-    Work,
+    Work = b'O',
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum FromWorker {
     /// The answer is complete. The payload is the start of the next request on the connection.
-    Kept,
+    Kept = b'K',
     /// The connection is shut down.
-    Closed,
+    Closed = b'C',
     /// The answer is complete, but the application still works on the request. Otherwise like [`FromWorker::Kept`].
     /// [`FromWorker::Done`] follows.
-    Released,
+    Released = b'R',
     /// The end of a released session.
-    Done,
+    Done = b'D',
     /// The worker exits without having read from the connection.
-    NotBegun,
+    NotBegun = b'N',
     /// Not begun, because the application's path now belongs to another application.
-    Moved,
+    Moved = b'X',
     /// A session from an earlier router that is still running. Precedes [`FromWorker::Here`].
-    Has,
+    Has = b'=',
     /// The answer to [`ToWorker::Where`].
-    Here,
+    Here = b'!',
     /// One byte: 1 if the worker's event loop is blocked, 0 if it runs again.
-    HeldUp,
-    WorkWanted,
+    HeldUp = b'h',
+    WorkWanted = b'o',
     /// The end of out-of-band work. One byte: 1 on success.
-    Worked,
+    Worked = b'd',
     /// The worker's memory (PSS): 8 bytes, little-endian.
-    Memory,
-}
-
-impl ToWorker {
-    const ALL: [(u8, ToWorker); 4] = [
-        (b'S', ToWorker::Serve),
-        (b'L', ToWorker::ServeLast),
-        (b'?', ToWorker::Where),
-        (b'O', ToWorker::Work),
-    ];
-}
-
-impl FromWorker {
-    const ALL: [(u8, FromWorker); 12] = [
-        (b'K', FromWorker::Kept),
-        (b'C', FromWorker::Closed),
-        (b'R', FromWorker::Released),
-        (b'D', FromWorker::Done),
-        (b'N', FromWorker::NotBegun),
-        (b'X', FromWorker::Moved),
-        (b'=', FromWorker::Has),
-        (b'!', FromWorker::Here),
-        (b'h', FromWorker::HeldUp),
-        (b'o', FromWorker::WorkWanted),
-        (b'd', FromWorker::Worked),
-        (b'M', FromWorker::Memory),
-    ];
+    Memory = b'M',
 }
 
 pub trait MessageKind: Copy + PartialEq + 'static {
-    const TABLE: &'static [(u8, Self)];
+    const ALL: &'static [Self];
+
+    /// The kind's first byte.
+    fn byte(self) -> u8;
 }
 
 impl MessageKind for ToWorker {
-    const TABLE: &'static [(u8, ToWorker)] = &ToWorker::ALL;
+    const ALL: &'static [ToWorker] = &[
+        ToWorker::Serve,
+        ToWorker::ServeLast,
+        ToWorker::Where,
+        ToWorker::Work,
+    ];
+
+    fn byte(self) -> u8 {
+        self as u8
+    }
 }
 
 impl MessageKind for FromWorker {
-    const TABLE: &'static [(u8, FromWorker)] = &FromWorker::ALL;
+    const ALL: &'static [FromWorker] = &[
+        FromWorker::Kept,
+        FromWorker::Closed,
+        FromWorker::Released,
+        FromWorker::Done,
+        FromWorker::NotBegun,
+        FromWorker::Moved,
+        FromWorker::Has,
+        FromWorker::Here,
+        FromWorker::HeldUp,
+        FromWorker::WorkWanted,
+        FromWorker::Worked,
+        FromWorker::Memory,
+    ];
+
+    fn byte(self) -> u8 {
+        self as u8
+    }
 }
 
 /// Encodes kind and session number.
 pub fn head<K: MessageKind>(kind: K, session: u64) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
-    head[0] = K::TABLE
-        .iter()
-        .find(|(_, one)| *one == kind)
-        .map_or(0, |(byte, _)| *byte);
+    head[0] = kind.byte();
     head[1..].copy_from_slice(&session.to_le_bytes());
     head
 }
@@ -103,7 +105,7 @@ pub fn head<K: MessageKind>(kind: K, session: u64) -> [u8; HEAD_BYTES] {
 pub fn parse<K: MessageKind>(message: &[u8]) -> Option<(K, u64, &[u8])> {
     let (head, rest) = message.split_first_chunk::<HEAD_BYTES>()?;
     let [byte, session @ ..] = head;
-    let (_, kind) = K::TABLE.iter().find(|(one, _)| one == byte)?;
+    let kind = K::ALL.iter().find(|kind| kind.byte() == *byte)?;
     (rest.len() <= MOST_BYTES).then_some((*kind, u64::from_le_bytes(*session), rest))
 }
 
@@ -114,7 +116,7 @@ mod tests {
     #[test]
     fn every_message_is_understood_and_nothing_else() {
         fn round<K: MessageKind + std::fmt::Debug>() {
-            for (_, kind) in K::TABLE {
+            for kind in K::ALL {
                 let mut message = head(*kind, 0x0102_0304_0506_0708).to_vec();
                 message.extend_from_slice(b"more");
                 assert_eq!(

@@ -3,7 +3,6 @@
 
 use forkyard_base::ended::Ended;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::path::PathBuf;
 
 /// The longest encoding in bytes.
@@ -47,20 +46,14 @@ impl StartFailure {
     pub fn decode(bytes: &[u8]) -> Option<StartFailure> {
         let start_failure: StartFailure = serde_json::from_slice(bytes).ok()?;
         let has_pid = start_failure.pid.is_none_or(|pid| pid > 1);
-        let has_end = match start_failure.fall {
-            Fall::Exited(Ended::Signal { number, .. }, ..) | Fall::Left(Ended::Signal { number, .. }, _) => {
-                (1..=64).contains(&number)
-            }
-            Fall::Exited(Ended::Code(code), ..) | Fall::Left(Ended::Code(code), _) => {
-                (0..=255).contains(&code)
-            }
-            Fall::Exited(Ended::Unknown, ..)
-            | Fall::Left(Ended::Unknown, _)
-            | Fall::Preparation(_)
-            | Fall::Fork(_)
-            | Fall::Exec(..)
-            | Fall::Timeout
-            | Fall::Stranger(_) => true,
+        let ended = match start_failure.fall {
+            Fall::Exited(ended, ..) | Fall::Left(ended, _) => ended,
+            _ => Ended::Unknown,
+        };
+        let has_end = match ended {
+            Ended::Signal { number, .. } => (1..=64).contains(&number),
+            Ended::Code(code) => (0..=255).contains(&code),
+            Ended::Unknown => true,
         };
         (has_pid && has_end).then_some(start_failure)
     }
@@ -85,18 +78,13 @@ pub enum Fall {
 }
 
 /// A failed system call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{text}")]
 pub struct Fault {
     /// The text: `mkdtemp /run/x: No space left on device (28)`.
     pub text: String,
     /// The error number (errno(3)), or 0.
     pub errno: i32,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
 }
 
 /// The env setupper's check of the command.

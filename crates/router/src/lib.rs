@@ -10,7 +10,7 @@ pub mod fuzz;
 pub mod inspector;
 pub mod router;
 
-use forkyard_base::{origin, tick};
+use forkyard_base::{origin, tick, timers};
 use forkyard_config as config;
 use forkyard_core::{applications, spawn};
 use forkyard_host::{confine, listen, logs};

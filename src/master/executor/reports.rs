@@ -3,8 +3,8 @@
 //! A report counts only for the pool of the socket that it came over.
 
 use super::generation::Generation;
-use super::start_report::account;
 use super::pools::Pools;
+use super::start_report::account;
 use crate::config::Application;
 use crate::master::event::GenerationId;
 use crate::master::failed_starts::{Errors, Kept};

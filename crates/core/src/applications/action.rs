@@ -24,10 +24,6 @@ pub enum Action {
     Work(InstanceId),
     /// The answer to `Disable`.
     Disabled(InstanceId, Disabling),
-    /// A removed application has no instances left.
-    Removed(Arc<str>),
-    /// The shutdown is complete.
-    Finished,
     Say(Notice),
 }
 

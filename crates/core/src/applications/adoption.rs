@@ -19,7 +19,7 @@ impl ApplicationPool {
     fn adopt_one(&mut self, adopted: Adopted, step: &mut Step<'_>) {
         let Adopted { id, session, .. } = adopted;
         let is_stale = self.last_session.is_some_and(|last| last >= session);
-        if is_stale || self.ending || self.instances.contains_key(&id) {
+        if is_stale || self.instances.contains_key(&id) {
             return;
         }
         self.last_session = Some(session);
@@ -40,7 +40,7 @@ impl ApplicationPool {
         self.instances.insert(id, instance);
         self.counts.active += 1;
         self.file(id);
-        self.hold(session, app, None, false);
+        self.hold(session, app, false);
         if let Some(held) = self.sessions.get_mut(&session) {
             held.instance = Some(id);
         }
@@ -64,7 +64,7 @@ impl ApplicationPool {
         };
         let app = instance.app;
         self.unfile(id);
-        self.hold(session, app, None, false);
+        self.hold(session, app, false);
         if let (Some(held), Some(instance)) = (self.sessions.get_mut(&session), self.instances.get_mut(&id)) {
             held.instance = Some(id);
             instance.running.insert(session);

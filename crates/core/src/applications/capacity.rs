@@ -17,14 +17,13 @@ impl ApplicationPool {
                 self.serve(app, step);
                 self.finish_rolling(app, step);
                 self.reindex(app, step);
-                self.forget(app, step);
+                self.forget(app);
             }
             if !self.distribute(step) {
                 break;
             }
         }
         self.excused = self.excused.min(self.count());
-        self.finish(step);
     }
 
     pub(super) fn set_max(&mut self, max: u32) {
@@ -69,9 +68,6 @@ impl ApplicationPool {
 
     /// Takes one step to distribute places. `false`: there was nothing to do.
     fn distribute(&mut self, step: &mut Step<'_>) -> bool {
-        if self.ending {
-            return false;
-        }
         self.shrink(step) || self.give(step) || self.roll(step) || self.queue_privately(step)
     }
 

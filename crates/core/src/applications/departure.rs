@@ -6,7 +6,6 @@ use super::event::InstanceId;
 use super::instance_state::{self, InstanceCause, InstanceState};
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
-use std::sync::Arc;
 
 impl ApplicationPool {
     /// Removes an instance from its application's ordered lists. Call before changing a sort key.
@@ -266,24 +265,16 @@ impl ApplicationPool {
         }
     }
 
-    pub(super) fn forget(&mut self, id: AppId, step: &mut Step<'_>) {
+    pub(super) fn forget(&mut self, id: AppId) {
         let Some(app) = self.apps.get(&id).filter(|app| app.is_over()) else {
             return;
         };
         self.index.remove(id, &app.keys);
-        for timer in [
-            Timer::Idle(id),
-            Timer::Backoff(id),
-            Timer::Forgive(id),
-            Timer::Removal(id),
-        ] {
+        for timer in [Timer::Idle(id), Timer::Backoff(id), Timer::Forgive(id)] {
             self.timers.clear(timer);
         }
-        let name = Arc::clone(&app.name);
-        if app.removed {
-            step.act(Action::Removed(Arc::clone(&name)));
-        } else {
-            self.names.remove(&name);
+        if !app.removed {
+            self.names.remove(&app.name);
         }
         self.apps.remove(&id);
     }

@@ -14,10 +14,6 @@ pub struct InstanceId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// A client that may hold several sessions; all end with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LeaseHolder(pub u64);
-
 /// Where to find the report of a failed start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorId(pub u64);
@@ -31,8 +27,6 @@ pub enum Event {
     Cancel(SessionId),
     /// A session ended. Ignored if it has no instance, so closing twice is harmless.
     Close(SessionId, Return),
-    /// A lease holder is gone: cancels what it waits for, closes what it holds.
-    LeaseHolderGone(LeaseHolder, Return),
     /// An instance from [`super::action::Action::Spawn`] is up.
     Spawned(InstanceId),
     /// An instance could not be started; no process is left.
@@ -53,7 +47,6 @@ pub enum Event {
     Add {
         /// Its name; a duplicate is an error.
         name: Arc<str>,
-        group: Option<Arc<str>>,
         options: Options,
     },
     /// Move an application into this group, added if unknown.
@@ -64,10 +57,9 @@ pub enum Event {
     },
     /// Take an application out of its group. Ignored if unknown.
     Leave(Arc<str>),
-    /// Remove an application; its name is free at once. Ignored if unknown.
-    Remove(Arc<str>, Removal),
-    /// Remove all applications of a group.
-    RemoveGroup(Arc<str>, Removal),
+    /// Remove an application; its name is free at once. Idle instances stop now, others after their sessions. Ignored if
+    /// unknown.
+    Remove(Arc<str>),
     /// An instance asks to run out-of-band work when it has no request.
     WorkWanted(InstanceId),
     /// Work from [`super::action::Action::Work`] ended.
@@ -86,8 +78,6 @@ pub enum Event {
     Detach(InstanceId),
     /// Instances adopted from an earlier router, and the first unused instance number. Must be the first event.
     Adopt(Vec<Adopted>, InstanceId),
-    /// Stop everything; ends in [`super::action::Action::Finished`].
-    Shutdown(Removal),
     /// The time from `next_deadline` has come.
     Deadline,
 }
@@ -111,8 +101,6 @@ pub struct Get {
     pub target: Target,
     /// How long it waits.
     pub wait: Wait,
-    /// The client that holds the lease, if any. Its sessions end with it.
-    pub lease_holder: Option<LeaseHolder>,
     /// The state of the restart files, if they were checked.
     pub restart_files: Option<RestartFiles>,
     /// Whether it needs the instance for itself.
@@ -143,12 +131,4 @@ pub enum Return {
     Ok,
     /// Unhealthy or unknown: it is replaced.
     Failed,
-}
-
-/// How to remove something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Removal {
-    /// Idle instances stop now, others after their sessions, or at the given time.
-    Graceful(Option<Tick>),
-    Immediate,
 }

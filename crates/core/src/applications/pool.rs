@@ -2,7 +2,7 @@
 
 use super::action::{Action, Notice, Reason};
 use super::application::{AppId, Application};
-use super::event::{Event, InstanceId, LeaseHolder, Return, SessionId};
+use super::event::{Event, InstanceId, SessionId};
 use super::index::Index;
 use super::instance::Instance;
 use super::timers::{Timer, Timers};
@@ -23,7 +23,6 @@ pub struct ApplicationPool {
     pub(super) groups: BTreeMap<Arc<str>, Vec<AppId>>,
     pub(super) instances: BTreeMap<InstanceId, Instance>,
     pub(super) sessions: HashMap<SessionId, Session>,
-    pub(super) lease_holders: HashMap<LeaseHolder, BTreeSet<SessionId>>,
     pub(super) index: Index,
     pub(super) timers: Timers,
     pub(super) counts: Counts,
@@ -36,8 +35,6 @@ pub struct ApplicationPool {
     pub(super) uses: u64,
     /// Instances that may exceed a lowered total.
     pub(super) excused: u32,
-    pub(super) ending: bool,
-    pub(super) finished: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +53,6 @@ pub(super) struct Session {
     pub app: AppId,
     /// `None`: it waits.
     pub instance: Option<InstanceId>,
-    pub lease_holder: Option<LeaseHolder>,
     /// Whether it needs an instance for itself.
     pub alone: bool,
 }
@@ -89,7 +85,6 @@ impl ApplicationPool {
             groups: BTreeMap::new(),
             instances: BTreeMap::new(),
             sessions: HashMap::new(),
-            lease_holders: HashMap::new(),
             index: Index::default(),
             timers: Timers::default(),
             counts: Counts::default(),
@@ -100,8 +95,6 @@ impl ApplicationPool {
             last_session: None,
             uses: 0,
             excused: 0,
-            ending: false,
-            finished: false,
         }
     }
 
@@ -118,7 +111,6 @@ impl ApplicationPool {
             Event::Get(get) => self.get(get, step),
             Event::Cancel(session) => self.cancel(session),
             Event::Close(session, back) => self.close(session, back, step),
-            Event::LeaseHolderGone(lease_holder, back) => self.lease_holder_gone(lease_holder, back, step),
             Event::Spawned(id) => self.spawned(id, step),
             Event::SpawnFailed(id, error) => self.spawn_failed(id, error, step),
             Event::Exited(id) => self.exited(id, step),
@@ -131,19 +123,10 @@ impl ApplicationPool {
             Event::Changed(name, options) => self.options_changed(name, options),
             Event::SetMax(max) => self.set_max(max.get()),
             Event::SetReserve(reserve) => self.set_reserve(reserve),
-            Event::Add { name, group, options } => self.add(name, group, options, step),
+            Event::Add { name, options } => self.add(name, options, step),
             Event::Join { name, group, options } => self.join(name, group, options),
             Event::Leave(name) => self.leave(&name),
-            Event::Remove(name, removal) => {
-                if let Some(app) = self.names.get(&name).copied() {
-                    self.remove(app, removal, step);
-                }
-            }
-            Event::RemoveGroup(group, removal) => {
-                for app in self.groups.get(&group).cloned().unwrap_or_default() {
-                    self.remove(app, removal, step);
-                }
-            }
+            Event::Remove(name) => self.remove(&name, step),
             Event::WorkWanted(id) => self.work_wanted(id),
             Event::Worked(id) => self.out_of_band_done(id, step),
             Event::Found(id, session) => self.found(id, session, step),
@@ -153,7 +136,6 @@ impl ApplicationPool {
             Event::Enable(id) => self.enable(id, step),
             Event::Detach(id) => self.retire(id, Reason::Detached, step),
             Event::Adopt(instances, next) => self.adopt(instances, next, step),
-            Event::Shutdown(removal) => self.shutdown(removal, step),
             Event::Deadline => self.deadline(step),
         }
         self.settle(step);
@@ -181,20 +163,7 @@ impl ApplicationPool {
                 Timer::Idle(app) => self.idle_due(app, step),
                 Timer::Backoff(app) => self.backoff_over(app),
                 Timer::Forgive(app) => self.forgive(app),
-                Timer::Removal(app) => self.stop_all(app, step),
-                Timer::Shutdown => {
-                    for app in self.apps.keys().copied().collect::<Vec<_>>() {
-                        self.stop_all(app, step);
-                    }
-                }
             }
-        }
-    }
-
-    fn lease_holder_gone(&mut self, lease_holder: LeaseHolder, back: Return, step: &mut Step<'_>) {
-        for session in self.lease_holders.get(&lease_holder).cloned().unwrap_or_default() {
-            self.cancel(session);
-            self.close(session, back, step);
         }
     }
 }

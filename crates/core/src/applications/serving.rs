@@ -2,7 +2,7 @@
 
 use super::action::{Action, Notice, Reason, Refusal};
 use super::application::{AppId, Application, length};
-use super::event::{Get, InstanceId, LeaseHolder, Return, SessionId, Target, Wait};
+use super::event::{Get, InstanceId, Return, SessionId, Target, Wait};
 use super::instance_state::{InstanceCause, InstanceState};
 use super::options::Options;
 use super::pool::{ApplicationPool, Session, Step};
@@ -24,9 +24,6 @@ impl ApplicationPool {
             return Err(Refusal::Stale);
         }
         self.last_session = Some(session);
-        if self.ending {
-            return Err(Refusal::ShuttingDown);
-        }
         let id = match get.target.clone() {
             Target::Application(name, options) => self.merge(name, options),
             Target::Known(name) => *self.names.get(&name).ok_or(Refusal::Unknown)?,
@@ -58,7 +55,7 @@ impl ApplicationPool {
                 return Err(Refusal::QueueFull);
             }
         }
-        self.hold(session, id, get.lease_holder, get.alone);
+        self.hold(session, id, get.alone);
         match (free, get.wait) {
             (Some(instance), _) => self.check_out(session, instance, step),
             (None, wait) => {
@@ -120,7 +117,7 @@ impl ApplicationPool {
         let drawn = apps.get(first).copied();
         match in_turn.copied().find(|id| free(&id)) {
             Some(id) => {
-                self.hold(get.session, id, get.lease_holder, get.alone);
+                self.hold(get.session, id, get.alone);
                 if let Some(instance) = self.apps[&id].free(get.alone) {
                     self.check_out(get.session, instance, step);
                 }
@@ -135,40 +132,15 @@ impl ApplicationPool {
         }
     }
 
-    pub(super) fn hold(
-        &mut self,
-        session: SessionId,
-        app: AppId,
-        lease_holder: Option<LeaseHolder>,
-        alone: bool,
-    ) {
-        let held = Session {
-            app,
-            instance: None,
-            lease_holder,
-            alone,
-        };
-        self.sessions.insert(session, held);
-        if let Some(lease_holder) = lease_holder {
-            self.lease_holders
-                .entry(lease_holder)
-                .or_default()
-                .insert(session);
-        }
+    pub(super) fn hold(&mut self, session: SessionId, app: AppId, alone: bool) {
+        let instance = None;
+        self.sessions.insert(session, Session { app, instance, alone });
     }
 
     pub(super) fn release(&mut self, session: SessionId) -> Option<Session> {
         let held = self.sessions.remove(&session)?;
         self.timers.clear(Timer::Waiter(session));
         self.timers.clear(Timer::Session(session));
-        if let Some(lease_holder) = held.lease_holder {
-            if let Some(sessions) = self.lease_holders.get_mut(&lease_holder) {
-                sessions.remove(&session);
-                if sessions.is_empty() {
-                    self.lease_holders.remove(&lease_holder);
-                }
-            }
-        }
         self.touched.insert(held.app);
         Some(held)
     }

@@ -10,7 +10,7 @@ mod restarts;
 mod users;
 
 use super::action::{Action, Force, Refusal};
-use super::event::{ErrorId, Event, Get, InstanceId, LeaseHolder, Removal, Return, SessionId, Target, Wait};
+use super::event::{ErrorId, Event, Get, InstanceId, Return, SessionId, Target, Wait};
 use super::{ApplicationPool, Options, RestartFiles};
 use crate::tick::Tick;
 use std::num::NonZeroU32;
@@ -56,28 +56,16 @@ impl Bench {
     }
 
     fn ask(&mut self, app: &str, options: Options) -> SessionId {
-        self.request(
-            Target::Application(Arc::from(app), options),
-            Wait::Endless,
-            None,
-            None,
-        )
+        self.request(Target::Application(Arc::from(app), options), Wait::Endless, None)
     }
 
-    fn request(
-        &mut self,
-        target: Target,
-        wait: Wait,
-        lease_holder: Option<u64>,
-        restart_files: Option<RestartFiles>,
-    ) -> SessionId {
+    fn request(&mut self, target: Target, wait: Wait, restart_files: Option<RestartFiles>) -> SessionId {
         self.next += 1;
         let session = SessionId(self.next);
         self.tell(Event::Get(Get {
             session,
             target,
             wait,
-            lease_holder: lease_holder.map(LeaseHolder),
             restart_files,
             alone: false,
         }));
@@ -171,14 +159,14 @@ fn error(number: u64) -> ErrorId {
 }
 
 #[test]
-fn shutdown_waits_for_sessions_and_then_for_processes() {
+fn a_removal_waits_for_sessions_and_then_for_processes() {
     let mut bench = Bench::new(2);
     let session = bench.ask("a", plain());
     let id = bench.next_up();
     let waiting = bench.ask("a", plain());
     let second = bench.begun()[0];
-    bench.tell(Event::Shutdown(Removal::Graceful(None)));
-    assert_eq!(bench.refused(waiting), Some(Refusal::ShuttingDown));
+    bench.tell(Event::Remove(Arc::from("a")));
+    assert_eq!(bench.refused(waiting), Some(Refusal::Removed));
     assert!(
         bench.actions.contains(&Action::Stop(second, Force::Kill)),
         "14: still being started"
@@ -188,7 +176,5 @@ fn shutdown_waits_for_sessions_and_then_for_processes() {
     assert_eq!(bench.stopped(), [id]);
     bench.tell(Event::SpawnFailed(second, error(1)));
     bench.tell(Event::Exited(id));
-    assert_eq!(bench.actions.last(), Some(&Action::Finished));
-    let late = bench.ask("a", plain());
-    assert_eq!(bench.refused(late), Some(Refusal::ShuttingDown));
+    assert_eq!(bench.pool.view().count, 0);
 }

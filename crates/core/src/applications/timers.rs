@@ -14,6 +14,4 @@ pub(super) enum Timer {
     Idle(AppId),
     Backoff(AppId),
     Forgive(AppId),
-    Removal(AppId),
-    Shutdown,
 }

@@ -131,7 +131,7 @@ impl ApplicationPool {
         }
         // The only serving instance continues until another is up.
         let place = places > self.instances.len() && may_start;
-        if app.spawning.is_empty() && (app.room() == 0 || !place || self.ending) {
+        if app.spawning.is_empty() && (app.room() == 0 || !place) {
             return step.act(Action::Disabled(id, Disabling::Impossible));
         }
         let begun = !app.spawning.is_empty();

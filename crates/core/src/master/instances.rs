@@ -4,7 +4,6 @@ use super::event::WorkerId;
 use crate::origin::Origin;
 use crate::tick::Tick;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 
 /// The instances of one pool, including starting and stopping ones.
@@ -53,21 +52,12 @@ impl Instance {
 }
 
 /// Why an instance is rejected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Denial {
-    /// Its number is not above this highest one.
+    #[error("the number is not above {0}")]
     Stale(u64),
-    /// There are this many already.
+    #[error("there are {0} instances, and no more may be")]
     TooMany(usize),
-}
-
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Denial::Stale(last) => write!(f, "the number is not above {last}"),
-            Denial::TooMany(count) => write!(f, "there are {count} instances, and no more may be"),
-        }
-    }
 }
 
 impl InstanceRegistry {

@@ -141,7 +141,6 @@ impl World {
             session,
             target: Target::Application(Arc::from(who), options),
             wait: Wait::Endless,
-            lease_holder: None,
             restart_files: None,
             alone: false,
         }));

@@ -2,7 +2,7 @@
 
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::{Action, Disabling, Notice, Reason, Refusal};
-use forkyard_core::applications::event::{Event, InstanceId, LeaseHolder, Removal, SessionId, Target, Wait};
+use forkyard_core::applications::event::{Event, InstanceId, SessionId, Target, Wait};
 use forkyard_core::applications::{Options, RestartMethod};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,10 +44,7 @@ pub(crate) struct Shadow {
     pub resisting: BTreeSet<usize>,
     pub ever_resisted: BTreeSet<usize>,
     pub removed: BTreeSet<InstanceId>,
-    pub lease_holders: BTreeMap<SessionId, LeaseHolder>,
-    pub immediate: bool,
     pub uses: u64,
-    pub finished: bool,
 }
 
 pub(crate) fn name(app: usize) -> Arc<str> {
@@ -78,22 +75,9 @@ impl Shadow {
                         alone: get.alone,
                     },
                 );
-                if let Some(lease_holder) = get.lease_holder {
-                    self.lease_holders.insert(get.session, lease_holder);
-                }
             }
             Event::Cancel(session) => drop(self.waiters.remove(session)),
             Event::Close(session, _) => self.end(*session),
-            Event::LeaseHolderGone(lease_holder, _) => {
-                let its = self
-                    .lease_holders
-                    .iter()
-                    .filter(|(_, other)| *other == lease_holder);
-                for session in its.map(|(session, _)| *session).collect::<Vec<_>>() {
-                    self.waiters.remove(&session);
-                    self.end(session);
-                }
-            }
             Event::Spawned(id) => {
                 self.uses += 1;
                 let used = self.uses;
@@ -123,8 +107,7 @@ impl Shadow {
                     process.aside = !matches!(event, Event::Worked(_)) || process.aside;
                 }
             }
-            Event::Remove(name, removal) => {
-                self.immediate |= *removal == Removal::Immediate;
+            Event::Remove(name) => {
                 let app = number(name);
                 let of = self.processes.iter().filter(|(_, process)| process.app == app);
                 let of: Vec<InstanceId> = of.map(|(id, _)| *id).collect();
@@ -150,7 +133,6 @@ impl Shadow {
                 }
                 self.excused = self.processes.len() as u32;
             }
-            Event::Shutdown(_) => self.removed.extend(self.processes.keys().copied()),
             _ => {}
         }
     }
@@ -268,10 +250,8 @@ impl Shadow {
                 let process = &self.processes[&id];
                 let drained = self.apps[process.app].drain_timeout.is_some();
                 let late = process.leaves == Some(Reason::RequestTime);
-                let deadline = *event == Event::Deadline && (late || drained || self.removed.contains(&id));
-                let removed = self.immediate && self.removed.contains(&id);
-                let shut = matches!(event, Event::Shutdown(Removal::Immediate));
-                if !crashed && !deadline && !removed && !shut {
+                let deadline = *event == Event::Deadline && (late || drained);
+                if !crashed && !deadline {
                     return wrong("no instance may take it");
                 }
                 self.end(*session);
@@ -320,8 +300,7 @@ impl Shadow {
                 _ => return wrong("it was not to give its place up"),
             },
             Action::Say(Notice::Leaves(id, reason)) => return self.check_leaves(*id, *reason, action),
-            Action::Finished => self.finished = true,
-            Action::Disabled(..) | Action::Removed(_) | Action::Say(_) => {}
+            Action::Disabled(..) | Action::Say(_) => {}
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::action::{Action, Force};
 use forkyard_core::applications::event::{
-    Adopted, ErrorId, Event, Get, InstanceId, LeaseHolder, Removal, Return, SessionId, Target, Wait,
+    Adopted, ErrorId, Event, Get, InstanceId, Return, SessionId, Target, Wait,
 };
 use forkyard_core::applications::{ApplicationPool, FileState, Options, RestartFiles, RestartMethod};
 use std::collections::BTreeMap;
@@ -118,8 +118,8 @@ impl World {
         self.adopt()?;
         for app in 0..self.scenario.added {
             let (name, options) = (name(app), self.told(app));
-            let group = Some(Arc::from("group"));
-            self.tell(Event::Add { name, group, options })?;
+            let group = Arc::from("group");
+            self.tell(Event::Join { name, group, options })?;
         }
         for _ in 0..self.scenario.steps {
             self.step()?;
@@ -247,10 +247,6 @@ impl World {
                 Wait::Endless,
                 Wait::Endless,
             ][self.random.below(4)],
-            lease_holder: self
-                .random
-                .percent(30)
-                .then_some(LeaseHolder(self.next_session % 5)),
             restart_files: self.random.percent(20).then(|| self.restart_files()),
             alone: self.random.percent(10),
         };
@@ -323,27 +319,8 @@ impl World {
             5 => Event::Disable(id),
             6 | 7 => Event::Enable(id),
             8 => Event::Detach(id),
-            9 if self.random.percent(30) => {
-                let deadline = self
-                    .random
-                    .percent(50)
-                    .then(|| self.now + Duration::from_millis(200));
-                let removal = if self.random.percent(50) {
-                    Removal::Immediate
-                } else {
-                    Removal::Graceful(deadline)
-                };
-                Event::Remove(name(app), removal)
-            }
-            9 => {
-                let lease_holder = LeaseHolder(u64::from(self.random.between(0, 4)));
-                let back = if self.random.percent(50) {
-                    Return::Ok
-                } else {
-                    Return::Failed
-                };
-                Event::LeaseHolderGone(lease_holder, back)
-            }
+            9 if self.random.percent(70) => return Ok(()),
+            9 => Event::Remove(name(app)),
             10 => match self.works.pop() {
                 Some(id) => Event::Worked(id),
                 None => return Ok(()),
@@ -489,7 +466,7 @@ impl World {
                 self.works.push(*id);
             }
             Action::Refuse(..) => self.tally.refused += 1,
-            Action::Disabled(..) | Action::Removed(_) | Action::Finished | Action::Say(_) => {}
+            Action::Disabled(..) | Action::Say(_) => {}
         }
     }
 
@@ -522,7 +499,9 @@ impl World {
             return Err(format!("{:?} wait for ever", self.shadow.waiters));
         }
         self.now = until;
-        self.tell(Event::Shutdown(Removal::Immediate))?;
+        for app in 0..self.scenario.apps.len() {
+            self.tell(Event::Remove(name(app)))?;
+        }
         while let Some(due) = self.next_due() {
             self.pass(Some(due))?;
             steps += 1;
@@ -530,7 +509,7 @@ impl World {
                 return Err("it never ends".to_string());
             }
         }
-        if !self.shadow.finished || !self.shadow.processes.is_empty() || !self.shadow.waiters.is_empty() {
+        if self.pool.count() > 0 || !self.shadow.processes.is_empty() || !self.shadow.waiters.is_empty() {
             return Err("something is left in the end".to_string());
         }
         Ok(())

@@ -4,6 +4,7 @@
 //! each directory must belong to root or to the application's owner. The operator vouches for the pool's directory and
 //! those above it.
 
+use super::find_error::FindError;
 use crate::origin::Mark;
 use crate::sys::beneath::{self, directory_in, entry_of};
 use std::os::fd::AsFd;
@@ -17,13 +18,8 @@ const STICKY: u32 = 0o1000;
 ///
 /// # Errors
 /// A directory belongs to another user or was renamed. The error names it and the fix.
-pub(super) fn check(root: &Path, mark: &Mark, directories: &[PathBuf], owner: u32) -> Result<(), String> {
-    let changed = || {
-        format!(
-            "{} changed while forkyard inspected it; try again",
-            root.display()
-        )
-    };
+pub(super) fn check(root: &Path, mark: &Mark, directories: &[PathBuf], owner: u32) -> Result<(), FindError> {
+    let changed = || FindError::Changed(root.to_owned());
     let real = directories.iter().filter_map(|it| std::fs::canonicalize(it).ok());
     let holding = real.filter(|it| root.starts_with(it) && it != root);
     let top = holding
@@ -34,26 +30,26 @@ pub(super) fn check(root: &Path, mark: &Mark, directories: &[PathBuf], owner: u3
     for name in root.strip_prefix(&top).map_err(|_| changed())?.components() {
         path.push(name);
         at = directory_in(at.as_fd(), name.as_os_str()).ok_or_else(changed)?;
-        let entry = entry_of(at.as_fd()).map_err(|error| error.to_string())?;
+        let entry = entry_of(at.as_fd()).map_err(FindError::System)?;
         if path == root {
             return match Mark::from(&entry) == *mark {
                 true => Ok(()),
                 false => Err(changed()),
             };
         }
-        let (shown, of) = (path.display(), entry.uid);
+        let of = entry.uid;
         if of != 0 && of != owner {
-            return Err(format!(
-                "{shown} belongs to user {of}, who could put another directory in the place of {}, which is user {owner}'s; give it \
-                 to user {owner} or to root, or name it in applications.directories",
-                root.display()
-            ));
+            let (above, root) = (path, root.to_owned());
+            return Err(FindError::ForeignAbove {
+                above,
+                of,
+                root,
+                owner,
+            });
         }
         if entry.mode & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL {
-            return Err(format!(
-                "{shown}: everybody may write to this directory, and put another one in the place of {}; chmod o-w it",
-                root.display()
-            ));
+            let (above, root) = (path, root.to_owned());
+            return Err(FindError::WritableAbove { above, root });
         }
     }
     Err(changed())
@@ -95,16 +91,16 @@ mod tests {
     }
 
     impl Tree {
-        fn check(&self) -> Result<(), String> {
+        fn check(&self) -> Result<(), FindError> {
             self.check_below(std::slice::from_ref(&self.base))
         }
 
-        fn check_below(&self, directories: &[PathBuf]) -> Result<(), String> {
+        fn check_below(&self, directories: &[PathBuf]) -> Result<(), FindError> {
             let entry = beneath::entry_at(&self.root).unwrap();
             check(&self.root, &Mark::from(&entry), directories, entry.uid)
         }
 
-        fn check_as(&self, mark: &Mark) -> Result<(), String> {
+        fn check_as(&self, mark: &Mark) -> Result<(), FindError> {
             check(&self.root, mark, std::slice::from_ref(&self.base), mark.owner)
         }
     }
@@ -132,7 +128,7 @@ mod tests {
         let tree = tree();
         let apps = tree.base.join("home/apps");
         own(&apps, BOB, 0o755);
-        let error = tree.check().unwrap_err();
+        let error = tree.check().unwrap_err().to_string();
         assert!(
             error.starts_with(&format!("{} belongs to user {BOB}", apps.display())),
             "{error}"
@@ -140,7 +136,7 @@ mod tests {
         assert!(error.contains("or name it in applications.directories"));
         assert_eq!(tree.check_below(&[tree.base.clone(), apps.clone()]), Ok(()));
         own(&apps, ALICE, 0o777);
-        let error = tree.check().unwrap_err();
+        let error = tree.check().unwrap_err().to_string();
         assert!(error.contains("everybody may write to this directory"), "{error}");
     }
 
@@ -150,7 +146,7 @@ mod tests {
         let before = Mark::from(&beneath::entry_at(&tree.root).unwrap());
         fs::rename(&tree.root, tree.base.join("old")).unwrap();
         fs::create_dir(&tree.root).unwrap();
-        let error = tree.check_as(&before).unwrap_err();
+        let error = tree.check_as(&before).unwrap_err().to_string();
         assert!(error.contains("changed while forkyard inspected it"), "{error}");
         assert!(check(&tree.root, &before, &[], before.owner).is_err());
     }

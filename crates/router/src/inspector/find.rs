@@ -6,8 +6,9 @@
 //! with the link's owner; the application follows it later as its own user.
 
 use super::ancestors;
+use super::find_error::FindError;
 use super::protocol::{FoundApplication, Kind, Refusal, Settings};
-use super::signs::{self, OWN_FILE, PASSENGERFILE, PYTHONS};
+use super::signs::{OWN_FILE, PASSENGERFILE, PYTHONS};
 use crate::config::site;
 use crate::origin::{Mark, Origin};
 use crate::sys::Error;
@@ -48,7 +49,7 @@ pub struct Terms {
 
 #[derive(Debug, PartialEq)]
 pub struct Refused {
-    pub why: String,
+    pub why: FindError,
     /// `None` if the directory does not exist.
     pub refusal: Option<Refusal>,
 }
@@ -60,7 +61,7 @@ pub struct Refused {
 pub fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, Refused> {
     let (root, directory) = enter(root, terms)?;
     let entry = beneath::entry_of(directory.as_fd()).map_err(|error| Refused {
-        why: error.to_string(),
+        why: FindError::System(error),
         refusal: Some(Refusal::of(&root, None)),
     })?;
     let owner = Some((entry.uid, entry.gid));
@@ -69,27 +70,20 @@ pub fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, Refused> 
         directory,
         entry,
     };
-    let mut is_no_application = false;
-    let looked = look_into(&app_root, terms, &mut is_no_application);
-    looked.map_err(|why| Refused {
-        why,
+    look_into(&app_root, terms).map_err(|why| Refused {
         refusal: Some(Refusal {
-            is_no_application,
+            is_no_application: why.is_no_application(),
             ..Refusal::of(&app_root.root, owner)
         }),
+        why,
     })
 }
 
-fn look_into(
-    app_root: &AppRoot,
-    terms: &Terms,
-    is_no_application: &mut bool,
-) -> Result<FoundApplication, String> {
+fn look_into(app_root: &AppRoot, terms: &Terms) -> Result<FoundApplication, FindError> {
     app_root.check_sharing(terms)?;
     app_root.check_mount(app_root.directory.as_fd(), terms)?;
     let settings = app_root.settings()?;
     let Some((kind, startup_file, settings)) = app_root.kind(settings)? else {
-        *is_no_application = true;
         return Err(app_root.unknown());
     };
     let startup = match &startup_file {
@@ -142,12 +136,9 @@ fn look_into(
 /// Opens the root by its real path. Errors give no reason, because links may lead to places that only this process can
 /// see.
 fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
-    let shown = root.display();
     let absent = |why| Refused { why, refusal: None };
     if !root.is_absolute() {
-        return Err(absent(format!(
-            "{shown}: an application's root is an absolute path; let the web server send one that begins with /"
-        )));
+        return Err(absent(FindError::Relative(root.to_owned())));
     }
     for _ in 0..TRIES {
         let Some(real) = real_below(root, &terms.directories) else {
@@ -155,7 +146,7 @@ fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
         };
         if real.to_str().is_none() {
             return Err(Refused {
-                why: format!("{shown}: the directory's name is not UTF-8; rename it"),
+                why: FindError::NotUtf8(root.to_owned()),
                 refusal: root.to_str().map(|_| Refusal::of(root, None)),
             });
         }
@@ -169,10 +160,10 @@ fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
         .iter()
         .map(|one| one.display().to_string())
         .collect();
-    Err(absent(format!(
-        "{shown} is no directory below {}, links followed; applications are directories there",
-        directories.join(" or ")
-    )))
+    Err(absent(FindError::Outside {
+        root: root.to_owned(),
+        directories: directories.join(" or "),
+    }))
 }
 
 fn real_below(path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
@@ -196,74 +187,60 @@ type Shown = (Kind, Option<PathBuf>, Option<OwnFile>);
 
 impl AppRoot {
     /// Rejects directories in which other users can create files, because they could fake an application.
-    fn check_sharing(&self, terms: &Terms) -> Result<(), String> {
+    fn check_sharing(&self, terms: &Terms) -> Result<(), FindError> {
         if terms.switching && self.entry.mode & WRITABLE_BY_ALL != 0 {
-            return Err(format!(
-                "{}: everybody may write to this directory, so its owner can't be known; chmod o-w it",
-                self.root.display()
-            ));
+            return Err(FindError::Shared(self.root.clone()));
         }
         Ok(())
     }
 
     /// Rejects mounts where a user decides who owns files.
-    fn check_mount(&self, directory: BorrowedFd<'_>, terms: &Terms) -> Result<(), String> {
+    fn check_mount(&self, directory: BorrowedFd<'_>, terms: &Terms) -> Result<(), FindError> {
         if !terms.switching || terms.user_mounts {
             return Ok(());
         }
-        let shown = self.root.display();
+        let root = self.root.clone();
         match mounts::is_users_own(directory) {
             Ok(false) => Ok(()),
-            Ok(true) => Err(format!(
-                "{shown} is on a file system that a user may have mounted (FUSE, or nosuid at a user's wish) \
-                 and that may name any owner; move it, or set applications.user_mounts = true"
-            )),
-            Err(error) => Err(format!("{shown}: can't read its file system: {error}")),
+            Ok(true) => Err(FindError::UserMount(root)),
+            Err(error) => Err(FindError::NoMount { root, error }),
         }
     }
 
     /// Rejects startup files that another user could have placed there, such as hard links or leftovers: the
     /// application runs as their owner.
-    fn check_owner(&self, startup: &Entry, name: Option<&Path>, terms: &Terms) -> Result<(), String> {
+    fn check_owner(&self, startup: &Entry, name: Option<&Path>, terms: &Terms) -> Result<(), FindError> {
         let Some(name) = name.filter(|_| terms.switching) else {
             return Ok(());
         };
-        let shown = self.root.join(name);
-        let shown = shown.display();
-        let (owner, own) = (startup.uid, self.entry.uid);
+        let file = self.root.join(name);
+        let (of, own) = (startup.uid, self.entry.uid);
         if startup.names != 1 {
-            return Err(format!(
-                "{shown} has {} names, and may be another user's file; copy it",
-                startup.names
-            ));
+            let names = startup.names;
+            return Err(FindError::Names { file, names });
         }
-        if owner != own && own != 0 {
-            return Err(format!(
-                "{shown} belongs to user {owner} and {} to user {own}; both must belong to the user that the \
-                 application runs as",
-                self.root.display()
-            ));
+        if of != own && own != 0 {
+            let root = self.root.clone();
+            return Err(FindError::TwoOwners { file, of, root, own });
         }
         Ok(())
     }
 
     /// Rejects settings that the application's owner did not write.
-    fn check_author(&self, name: &str, file: &Entry, owner: u32) -> Result<(), String> {
+    fn check_author(&self, name: &str, file: &Entry, owner: u32) -> Result<(), FindError> {
         if file.uid == owner || file.uid == 0 {
             return Ok(());
         }
-        let shown = self.root.join(name);
-        Err(format!(
-            "{} belongs to user {}, the application to user {owner}; give it to user {owner}, or to root",
-            shown.display(),
-            file.uid
-        ))
+        Err(FindError::Foreign {
+            file: self.root.join(name),
+            of: file.uid,
+            owner,
+        })
     }
 
     /// Reads a self-description file. Returns `None` if it does not exist.
-    fn read_own(&self, name: &str) -> Result<Option<Content>, String> {
-        let shown = self.root.join(name);
-        let shown = shown.display();
+    fn read_own(&self, name: &str) -> Result<Option<Content>, FindError> {
+        let file = self.root.join(name);
         let most = match name {
             OWN_FILE => site::MOST_BYTES,
             _ => MOST_FILE_BYTES,
@@ -273,56 +250,46 @@ impl AppRoot {
         let whole = (0..TRIES).find_map(|_| read().ok().filter(|content| content.entry.names > 0));
         let content = match whole.map_or_else(read, Ok) {
             Ok(content) => content,
-            Err(Error {
-                errno: Errno::ENOENT, ..
-            }) => return Ok(None),
-            Err(Error {
-                errno: Errno::EINVAL, ..
-            }) => {
-                return Err(format!(
-                    "{shown} is no regular file; a link is not followed: copy the file here"
-                ));
-            }
-            Err(error) => return Err(format!("{shown}: {}", error.errno.desc())),
+            Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+            Err(error) if error.errno == Errno::EINVAL => return Err(FindError::Special(file)),
+            Err(Error { errno, .. }) => return Err(FindError::NotRead { file, errno }),
         };
         let entry = &content.entry;
         if entry.names != 1 {
-            return Err(format!(
-                "{shown} has {} names, and may be another user's file; copy it",
-                entry.names
-            ));
+            let names = entry.names;
+            return Err(FindError::Names { file, names });
         }
         if entry.mode & WRITABLE_BY_ALL != 0 {
-            return Err(format!("{shown}: everybody may write to it; chmod o-w it"));
+            return Err(FindError::Writable(file));
         }
         // Error messages quote the file, and this process can read more than the application's owner.
         if entry.uid != self.entry.uid && entry.mode & OPEN_TO_ALL == 0 {
-            return Err(format!(
-                "{shown} belongs to user {}, and not everybody may read it; give it to user {}, or chmod o+r it",
-                entry.uid, self.entry.uid
-            ));
+            let (of, own) = (entry.uid, self.entry.uid);
+            return Err(FindError::Private { file, of, own });
         }
         if content.more {
-            return Err(format!("{shown} is longer than {most} bytes; shorten it"));
+            return Err(FindError::TooLong { file, most });
         }
         Ok(Some(content))
     }
 
-    fn settings(&self) -> Result<Option<OwnFile>, String> {
+    fn settings(&self) -> Result<Option<OwnFile>, FindError> {
         if let Some(content) = self.read_own(OWN_FILE)? {
             let path = self.root.join(OWN_FILE);
-            let settings = site::parse(&content.bytes, &path).map_err(|errors| errors.to_string())?;
+            let settings = site::parse(&content.bytes, &path)
+                .map_err(|errors| FindError::Settings(errors.to_string()))?;
             return Ok(Some((settings, OWN_FILE, content.entry)));
         }
         let Some(content) = self.read_own(PASSENGERFILE)? else {
             return Ok(None);
         };
-        let said = site::passengerfile(&content.bytes, &self.root.join(PASSENGERFILE))?;
+        let said = site::passengerfile(&content.bytes, &self.root.join(PASSENGERFILE))
+            .map_err(|error| FindError::Settings(error.to_string()))?;
         Ok(said.map(|settings| (settings, PASSENGERFILE, content.entry)))
     }
 
     /// Determines kind and startup file. Returns `None` if there is no evidence of an application.
-    fn kind(&self, said: Option<OwnFile>) -> Result<Option<Shown>, String> {
+    fn kind(&self, said: Option<OwnFile>) -> Result<Option<Shown>, FindError> {
         let wanted = said.as_ref().and_then(|(settings, ..)| settings.runtime);
         let entry = said.as_ref().and_then(|(settings, ..)| settings.entry.as_deref());
         let named = entry.and_then(|entry| self.named(entry));
@@ -332,17 +299,13 @@ impl AppRoot {
                 files.find_map(|file| self.is_there(Path::new(file)))
             };
             let startup = named.or_else(usual);
-            return match (kind, said) {
-                (Kind::Node, Some((settings, from, entry))) if settings.start_command.is_none() => {
-                    let start_command = self.start_script()?.map(|(command, _)| command);
-                    let settings = Settings {
-                        start_command,
-                        ..settings
-                    };
-                    Ok(Some((kind, startup, Some((settings, from, entry)))))
-                }
-                (_, said) => Ok(Some((kind, startup, said))),
-            };
+            let mut said = said;
+            if let (Kind::Node, Some((settings, ..))) = (kind, &mut said)
+                && settings.start_command.is_none()
+            {
+                settings.start_command = self.start_script()?.map(|(command, _)| command);
+            }
+            return Ok(Some((kind, startup, said)));
         }
         for sign in &STARTUP_FILES {
             let name = Path::new(sign.file);
@@ -358,12 +321,9 @@ impl AppRoot {
                 continue;
             }
             let said = match (said, script) {
-                (Some((settings, from, entry)), script) => {
-                    let start_command = settings.start_command.or(script.map(|(command, _)| command));
-                    let settings = Settings {
-                        start_command,
-                        ..settings
-                    };
+                (Some((mut settings, from, entry)), script) => {
+                    let of_script = script.map(|(command, _)| command);
+                    settings.start_command = settings.start_command.or(of_script);
                     Some((settings, from, entry))
                 }
                 (None, Some((command, entry))) => {
@@ -380,10 +340,10 @@ impl AppRoot {
         match entry {
             Some(entry) => match kind_of_entry(entry).or_else(|| self.kind_of_module(entry)) {
                 Some(kind) => Ok(Some((kind, named, said))),
-                None => Err(format!(
-                    "{}: entry = {entry:?} does not show the runtime; add one, for example runtime = \"asgi\"",
-                    self.root.join(OWN_FILE).display()
-                )),
+                None => Err(FindError::Entry {
+                    file: self.root.join(OWN_FILE),
+                    entry: entry.to_owned(),
+                }),
             },
             None => Ok(None),
         }
@@ -418,28 +378,17 @@ impl AppRoot {
         Some(String::from_utf8_lossy(&content.bytes).into_owned())
     }
 
-    fn unknown(&self) -> String {
+    fn unknown(&self) -> FindError {
         let unclear = STARTUP_FILES
             .iter()
             .filter(|one| matches!(one.proof, Proof::Package | Proof::Source));
         let there = unclear
             .map(|one| one.file)
             .find(|file| self.is_there(Path::new(file)).is_some());
-        let shown = self.root.display();
+        let root = self.root.clone();
         match there {
-            Some(file) => format!(
-                "{shown} is no application: {file} alone does not show the runtime; name it in {OWN_FILE} \
-                 there: runtime = {}",
-                match file.ends_with(".js") {
-                    true => "\"node\"",
-                    false => "\"asgi\" (FastAPI, Starlette) or \"wsgi\" (Flask, Django)",
-                }
-            ),
-            None => format!(
-                "{shown} is no application: it has none of {}; or say in {OWN_FILE} there what it is, for example runtime = \
-                 \"php\"",
-                signs::all()
-            ),
+            Some(file) => FindError::Unclear { root, file },
+            None => FindError::NoSign(root),
         }
     }
 
@@ -447,7 +396,7 @@ impl AppRoot {
         self.start_script().is_ok_and(|script| script.is_some())
     }
 
-    fn start_script(&self) -> Result<Option<(String, Entry)>, String> {
+    fn start_script(&self) -> Result<Option<(String, Entry)>, FindError> {
         if self.is_there(Path::new(PACKAGE)).is_none() {
             return Ok(None);
         }
@@ -475,7 +424,7 @@ impl AppRoot {
     }
 
     /// The interpreter of a virtual environment. The interpreter or its directory may be a link.
-    fn python(&self, owner: u32, terms: &Terms) -> Result<Option<PathBuf>, String> {
+    fn python(&self, owner: u32, terms: &Terms) -> Result<Option<PathBuf>, FindError> {
         let is_there = |app_root: &&&str| {
             let environment = app_root.split('/').next().unwrap_or_default();
             let entry = beneath::entry_in(self.directory.as_fd(), OsStr::new(environment));
@@ -493,18 +442,14 @@ impl AppRoot {
                 break;
             };
             if entry.uid != owner && entry.uid != 0 {
-                return Err(format!(
-                    "{} belongs to user {}, the application to user {owner}; give it to user {owner}, or to root",
-                    self.root.join(&name).display(),
-                    entry.uid
-                ));
+                return Err(FindError::Foreign {
+                    file: self.root.join(&name),
+                    of: entry.uid,
+                    owner,
+                });
             }
             if entry.mode & WRITABLE_BY_ALL != 0 && entry.form == FileForm::Directory {
-                let shown = self.root.join(&name);
-                return Err(format!(
-                    "{}: everybody may write to it; chmod o-w it",
-                    shown.display()
-                ));
+                return Err(FindError::Writable(self.root.join(&name)));
             }
         }
         Ok(Some(self.root.join(app_root)))
@@ -551,11 +496,8 @@ impl AppRoot {
         })
     }
 
-    fn changed(&self) -> String {
-        format!(
-            "{} changed while forkyard inspected it; try again",
-            self.root.display()
-        )
+    fn changed(&self) -> FindError {
+        FindError::Changed(self.root.clone())
     }
 }
 

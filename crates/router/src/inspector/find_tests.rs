@@ -19,7 +19,7 @@ fn is_root() -> bool {
 }
 
 fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, String> {
-    super::inspect(root, terms).map_err(|refused| refused.why)
+    super::inspect(root, terms).map_err(|refused| refused.why.to_string())
 }
 
 impl Site {

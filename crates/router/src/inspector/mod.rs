@@ -12,6 +12,7 @@
 
 mod ancestors;
 pub mod find;
+mod find_error;
 pub(crate) mod own_settings;
 pub mod pool;
 mod process;
@@ -21,6 +22,7 @@ pub(crate) mod sample;
 pub mod signs;
 pub mod users;
 
+pub use find_error::FindError;
 pub use forkyard_protocol::inspector as protocol;
 pub use pool::{Refused, pool_of};
 pub use process::run;

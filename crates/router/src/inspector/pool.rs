@@ -350,22 +350,24 @@ fn without_effect(found: &FoundApplication, own: &Settings) -> Result<(), Refuse
     } else {
         return Ok(());
     };
-    Err(Refused::Setting {
-        root: found.root.display().to_string(),
-        problem: problem.to_owned(),
-        remedy: "leave it out",
-    })
+    Err(setting(found, problem.to_owned(), "leave it out"))
+}
+
+fn setting(found: &FoundApplication, problem: String, remedy: &'static str) -> Refused {
+    let root = found.root.display().to_string();
+    Refused::Setting {
+        root,
+        problem,
+        remedy,
+    }
 }
 
 fn cgi(template: &Pool, found: &FoundApplication, own: &Settings) -> Result<Application, Refused> {
     let is_plain = |component| matches!(component, Component::Normal(_));
     let script = match &own.entry {
         Some(entry) if !Path::new(entry).components().all(is_plain) => {
-            return Err(Refused::Setting {
-                root: found.root.display().to_string(),
-                problem: format!("entry: {entry:?} is not below the application's root"),
-                remedy: "name a program by its path from there",
-            });
+            let problem = format!("entry: {entry:?} is not below the application's root");
+            return Err(setting(found, problem, "name a program by its path from there"));
         }
         Some(entry) => Some(found.root.join(entry)),
         None => None,
@@ -447,11 +449,10 @@ fn start_command(found: &FoundApplication, own: &Settings) -> Result<String, Ref
     let name = file.and_then(|file| file.strip_prefix(&found.root).ok());
     match name {
         Some(name) => Ok(format!("node {}", shell_quoted(&name.to_string_lossy()))),
-        None => Err(Refused::Setting {
-            root: found.root.display().to_string(),
-            problem: "start_command is missing".to_owned(),
-            remedy: "write the command that starts the program",
-        }),
+        None => {
+            let remedy = "write the command that starts the program";
+            Err(setting(found, "start_command is missing".to_owned(), remedy))
+        }
     }
 }
 

@@ -324,28 +324,26 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
         let number = look.number;
         let (found, refusal) = match find::inspect(&look.root, terms) {
             Ok(found) => (Ok(found), None),
-            Err(refused) => (Err(refused.why), refused.refusal),
+            Err(refused) => (Err(refused.why.to_string()), refused.refusal),
         };
         let owner = found.as_ref().map_or_else(
             |_| refusal.as_ref().and_then(|refusal| refusal.owner),
             |found| Some(found.owner),
         );
-        let too_long = || InspectReply {
-            number,
-            found: Err(format!(
-                "{}: its description is longer than {MOST_BYTES} bytes; shorten it",
-                look.root.display()
-            )),
-            is_unknown: false,
-            refusal: Some(Refusal::of(&look.root, owner)),
-        };
-        let seen = InspectReply {
+        let mut seen = InspectReply {
             number,
             found,
             is_unknown: false,
             refusal,
         };
-        let answer = protocol::encode(&seen).or_else(|| protocol::encode(&too_long()));
+        let answer = protocol::encode(&seen).or_else(|| {
+            let shown = look.root.display();
+            seen.found = Err(format!(
+                "{shown}: its description is longer than {MOST_BYTES} bytes; shorten it"
+            ));
+            seen.refusal = Some(Refusal::of(&look.root, owner));
+            protocol::encode(&seen)
+        });
         let sent = nix::sys::socket::send(
             socket.as_raw_fd(),
             &answer.unwrap_or_default(),

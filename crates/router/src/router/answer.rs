@@ -7,61 +7,55 @@ use std::time::Duration;
 pub(super) enum Problem {
     NoRoot,
     /// There is no application. Error id and page exist if the directory does.
-    NotFound {
-        error: Option<String>,
-        page: Option<String>,
-    },
+    NotFound(ErrorPage),
     /// Too many requests wait. Contains the Retry-After time.
     QueueFull(Duration),
     TimedOut,
-    Failed {
-        error: Option<String>,
-        /// The error page, if visitors may see it.
-        page: Option<String>,
-    },
+    Failed(ErrorPage),
     /// The router is shutting down, or no tried instance accepted the request.
     Unavailable,
+}
+
+/// What visitors see of an error.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ErrorPage {
+    /// The error id.
+    pub error: Option<String>,
+    /// The error page, if visitors may see it.
+    pub page: Option<String>,
 }
 
 impl Problem {
     fn status(&self) -> &'static str {
         match self {
             Problem::NoRoot => "403 Forbidden",
-            Problem::NotFound { .. } => "404 Not Found",
-            Problem::QueueFull(_) | Problem::Failed { .. } | Problem::Unavailable => {
-                "503 Service Unavailable"
-            }
+            Problem::NotFound(_) => "404 Not Found",
+            Problem::QueueFull(_) | Problem::Failed(_) | Problem::Unavailable => "503 Service Unavailable",
             Problem::TimedOut => "504 Gateway Timeout",
         }
     }
 
     fn text(&self) -> String {
-        match self {
-            Problem::NoRoot => "The request names no application.\n".to_owned(),
-            Problem::NotFound {
-                error: Some(error), ..
-            } => format!("There is no such application. Error ID: {error}\n"),
-            Problem::NotFound { error: None, .. } => "There is no such application.\n".to_owned(),
-            Problem::QueueFull(_) => {
-                "The application has too many requests. Please try again later.\n".to_owned()
-            }
-            Problem::TimedOut => "The application did not answer in time.\n".to_owned(),
-            Problem::Failed {
-                error: Some(error), ..
-            } => {
-                format!("The application could not be started. Error ID: {error}\n")
-            }
-            Problem::Failed { error: None, .. } => "The application could not be started.\n".to_owned(),
-            Problem::Unavailable => "The application is not available. Please try again later.\n".to_owned(),
-        }
+        let (text, id) = match self {
+            Problem::NoRoot => ("The request names no application.", None),
+            Problem::NotFound(shown) => ("There is no such application.", shown.error.as_ref()),
+            Problem::QueueFull(_) => (
+                "The application has too many requests. Please try again later.",
+                None,
+            ),
+            Problem::TimedOut => ("The application did not answer in time.", None),
+            Problem::Failed(shown) => ("The application could not be started.", shown.error.as_ref()),
+            Problem::Unavailable => ("The application is not available. Please try again later.", None),
+        };
+        let id = id.map(|id| format!(" Error ID: {id}"));
+        format!("{text}{}\n", id.unwrap_or_default())
     }
 
     /// The complete answer to request `id`, as FastCGI records.
     pub(super) fn answer(&self, id: u16) -> Vec<u8> {
         let (kind, body) = match self {
-            Problem::Failed { page: Some(page), .. } | Problem::NotFound { page: Some(page), .. } => {
-                ("text/html", page.clone())
-            }
+            Problem::Failed(ErrorPage { page: Some(page), .. })
+            | Problem::NotFound(ErrorPage { page: Some(page), .. }) => ("text/html", page.clone()),
             other => ("text/plain", other.text()),
         };
         let mut text = format!(
@@ -123,14 +117,12 @@ mod tests {
 
     #[test]
     fn every_problem_has_its_status() {
-        let failed = |page: Option<&str>| Problem::Failed {
-            error: Some("4f2a".to_owned()),
+        let shown = |error: Option<&str>, page: Option<&str>| ErrorPage {
+            error: error.map(str::to_owned),
             page: page.map(str::to_owned),
         };
-        let not_found = |error: Option<&str>| Problem::NotFound {
-            error: error.map(str::to_owned),
-            page: None,
-        };
+        let failed = |page: Option<&str>| Problem::Failed(shown(Some("4f2a"), page));
+        let not_found = |error: Option<&str>| Problem::NotFound(shown(error, None));
         let nothing = text(&not_found(None));
         assert!(nothing.starts_with("Status: 404 Not Found\r\n") && !nothing.contains("Error ID"));
         assert!(text(&not_found(Some("4f2a"))).contains("Error ID: 4f2a\n"));

@@ -39,6 +39,7 @@ pub(super) struct Refused {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Lookup {
     Known(Arc<Known>),
+    /// With the reason, if the directory exists.
     Refused(Option<Arc<Refused>>),
     /// An inspection is in progress; its result lists the waiting connections. Contains the question if one must be
     /// sent.
@@ -120,10 +121,7 @@ impl AppIndex {
         entry.asked = Some(self.next);
         entry.waiting.push(who);
         self.looks.insert(self.next, root.into());
-        Lookup::Wait(Some(InspectRequest {
-            number: self.next,
-            root: PathBuf::from(OsStr::from_bytes(root)),
-        }))
+        Lookup::Wait(Some(question(self.next, root)))
     }
 
     pub(super) fn is_looked_at(&self, root: &[u8]) -> bool {
@@ -171,46 +169,29 @@ impl AppIndex {
                 .map(|it| format!(" (error {:08x})", it.refusal.id));
             format!("{}: {why}{}", root.escape_debug(), id.unwrap_or_default())
         });
-        if seen.is_unknown {
-            let known = entry.known.clone().flatten();
-            return Some(Inspected {
-                root: PathBuf::from(OsStr::from_bytes(&root)),
-                looked: false,
-                known,
-                refused,
-                restart_files,
-                origin: None,
-                say,
-                waiting,
-            });
-        }
-        // Keep the pointer if the value is unchanged, so that pointer comparison works.
-        let same = entry
-            .known
-            .clone()
-            .flatten()
-            .filter(|before| Some(before.as_ref()) == known.as_ref());
-        let known = same.or(known.map(Arc::new));
-        entry.known = Some(known.clone());
-        entry.refused.clone_from(&refused);
+        let known = if seen.is_unknown {
+            entry.known.clone().flatten()
+        } else {
+            let known = known.map(Arc::new);
+            entry.known = Some(known.clone());
+            entry.refused.clone_from(&refused);
+            known
+        };
         Some(Inspected {
             root: PathBuf::from(OsStr::from_bytes(&root)),
             known,
             refused,
-            looked: true,
+            looked: !seen.is_unknown,
             restart_files,
-            origin,
+            origin: origin.filter(|_| !seen.is_unknown),
             say,
             waiting,
         })
     }
 
     pub(super) fn unanswered(&self) -> Vec<InspectRequest> {
-        let unanswered = self.looks.iter().map(|(number, root)| InspectRequest {
-            number: *number,
-            root: PathBuf::from(OsStr::from_bytes(root)),
-        });
-        unanswered.collect()
+        let looks = self.looks.iter();
+        looks.map(|(number, root)| question(*number, root)).collect()
     }
 
     pub(super) fn settings(&self, pool: &Bounds) -> HashMap<Arc<str>, Options> {
@@ -241,6 +222,11 @@ impl AppIndex {
         self.entries
             .retain(|_, entry| entry.asked.is_some() || entry.looked > limit);
     }
+}
+
+fn question(number: u64, root: &[u8]) -> InspectRequest {
+    let root = PathBuf::from(OsStr::from_bytes(root));
+    InspectRequest { number, root }
 }
 
 fn known(found: &FoundApplication, pool: &Bounds) -> Option<Known> {

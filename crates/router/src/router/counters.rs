@@ -1,6 +1,6 @@
 //! The router's own records of applications: counters, restarts and errors.
 
-use super::app_index::Known;
+use super::answer::ErrorPage;
 use crate::applications::event::ErrorId;
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -10,13 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const MOST_ERRORS: usize = 256;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestOutcome {
-    QueueFull,
-    TimedOut,
-    Refused,
-}
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counters {
@@ -122,58 +115,42 @@ impl Apps {
         told
     }
 
-    fn both(&mut self, name: &str, count: impl Fn(&mut Counters)) {
-        count(&mut self.totals);
+    /// Counts something of an application, and of all.
+    pub(super) fn count(&mut self, name: &str, counter: impl Fn(&mut Counters) -> &mut u64) {
+        *counter(&mut self.totals) += 1;
         if let Some(app) = self.all.get_mut(name) {
-            count(&mut app.counters);
+            *counter(&mut app.counters) += 1;
         }
-    }
-
-    pub(super) fn leases(&mut self, name: &str) {
-        self.both(name, |counters| counters.leases += 1);
-    }
-
-    pub(super) fn queued(&mut self, known: Option<&Known>) {
-        if let Some(known) = known {
-            self.both(&known.name, |counters| counters.queued += 1);
-        }
-    }
-
-    pub(super) fn came_up(&mut self, name: &str) {
-        self.both(name, |counters| counters.spawned += 1);
     }
 
     pub(super) fn did_not_come_up(&mut self, name: &str, why: String) {
-        self.both(name, |counters| counters.spawn_failed += 1);
+        self.count(name, |counters| &mut counters.spawn_failed);
         if let Some(app) = self.all.get_mut(name) {
             app.error = Some(why);
         }
-    }
-
-    pub(super) fn count(&mut self, name: &str, outcome: RequestOutcome) {
-        self.both(name, |counters| match outcome {
-            RequestOutcome::QueueFull => counters.queue_full += 1,
-            RequestOutcome::TimedOut => counters.timed_out += 1,
-            RequestOutcome::Refused => counters.refused += 1,
-        });
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Errors {
-    last: VecDeque<(ErrorId, String, Option<String>)>,
+    last: VecDeque<(ErrorId, ErrorPage)>,
+    count: u64,
 }
 
 impl Errors {
-    pub(super) fn add(&mut self, id: ErrorId, error: String, page: Option<String>) {
+    /// Keeps an error under a new number.
+    pub(super) fn add(&mut self, shown: ErrorPage) -> ErrorId {
+        self.count += 1;
+        let id = ErrorId(self.count);
         if self.last.len() >= MOST_ERRORS {
             self.last.pop_front();
         }
-        self.last.push_back((id, error, page));
+        self.last.push_back((id, shown));
+        id
     }
 
-    pub(super) fn get(&self, id: ErrorId) -> Option<(&String, &Option<String>)> {
-        let found = self.last.iter().rev().find(|(known, ..)| *known == id);
-        found.map(|(_, error, page)| (error, page))
+    pub(super) fn get(&self, id: ErrorId) -> ErrorPage {
+        let found = self.last.iter().rev().find(|(known, _)| *known == id);
+        found.map(|(_, shown)| shown.clone()).unwrap_or_default()
     }
 }

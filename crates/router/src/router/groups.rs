@@ -3,11 +3,12 @@
 //! Groups are configured as lists of roots. The inspector examines each root when the configuration applies, and before
 //! a lease if `stat_throttle_rate` has passed. The client waits for that.
 
+use super::admin_requests::AdminError;
 use super::app_index::{Known, Lookup};
 use super::event_loop::Router;
-use super::instances::{Session, Who};
+use super::sessions::Who;
 use crate::applications::action::Refusal;
-use crate::applications::event::{Event, Get, Removal, Target, Wait};
+use crate::applications::event::{Event, Get, Target, Wait};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::os::unix::ffi::OsStrExt;
@@ -33,6 +34,18 @@ struct WaitingAdminRequest {
 }
 
 impl Groups {
+    /// Sets the members, and returns the roots that have left.
+    fn set(&mut self, groups: &BTreeMap<String, Vec<PathBuf>>) -> Vec<PathBuf> {
+        let members = groups.iter().flat_map(|(name, roots)| {
+            let name: Arc<str> = Arc::from(name.as_str());
+            roots.iter().map(move |root| (root.clone(), Arc::clone(&name)))
+        });
+        self.members = members.collect();
+        let joined = self.joined.keys();
+        let gone = joined.filter(|root| !self.members.contains_key(*root));
+        gone.cloned().collect()
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.joined.values()
     }
@@ -54,17 +67,8 @@ impl Groups {
 
 impl Router {
     pub(super) fn regroup(&mut self) {
-        let groups = self.settings.groups.iter();
-        let members = groups.flat_map(|(name, roots)| {
-            let name: Arc<str> = Arc::from(name.as_str());
-            roots.iter().map(move |root| (root.clone(), Arc::clone(&name)))
-        });
-        self.groups.members = members.collect();
-        let gone: Vec<PathBuf> = self.groups.joined.keys().cloned().collect();
-        for root in gone {
-            if !self.groups.members.contains_key(&root) {
-                self.leaves_group(&root);
-            }
+        for root in self.groups.set(&self.settings.applications.groups) {
+            self.leaves_group(&root);
         }
         let roots: Vec<PathBuf> = self.groups.members.keys().cloned().collect();
         for root in roots {
@@ -75,19 +79,12 @@ impl Router {
 
     /// Inspects a member unless its result is still valid. Returns whether an inspection is in progress.
     fn look_at_member(&mut self, root: &Path) -> bool {
-        let rate = self.settings.stat_throttle_rate;
-        match self
-            .app_index
-            .ask(root.as_os_str().as_bytes(), MEMBER, rate, self.now)
-        {
+        let rate = self.settings.applications.stat_throttle_rate;
+        let bytes = root.as_os_str().as_bytes();
+        match self.inspections.ask(bytes, MEMBER, rate, self.now) {
             Lookup::Known(known) => self.joins_group(root, &known),
             Lookup::Refused(_) => self.leaves_group(root),
-            Lookup::Wait(look) => {
-                if let Some(look) = look {
-                    self.ask_inspector(&look);
-                }
-                return true;
-            }
+            Lookup::Wait(_) => return true,
             Lookup::Busy => {}
         }
         false
@@ -150,9 +147,9 @@ impl Router {
     }
 
     fn take_now(&mut self, admin_request: u64, of: &str, wait: Option<Duration>) {
-        let session = self.new_session();
+        let session = self.sessions.wait(Who::AdminRequest(admin_request));
         let name: Arc<str> = Arc::from(of);
-        let target = match self.app_pool.options(&name) {
+        let target = match self.pool.core.options(&name) {
             Some(_) => Target::Known(name),
             None => Target::Group(name, drawn()),
         };
@@ -160,12 +157,9 @@ impl Router {
             session,
             target,
             wait: wait.map_or(Wait::None, |time| Wait::Until(self.now + time)),
-            lease_holder: None,
             restart_files: None,
             alone: true,
         };
-        self.sessions
-            .insert(session, Session::waiting(Who::AdminRequest(admin_request)));
         self.tell(Event::Get(get));
     }
 
@@ -173,7 +167,8 @@ impl Router {
         let waiting = std::mem::take(&mut self.groups.waiting);
         for one in waiting {
             let roots = self.groups.roots_of(&one.group);
-            let is_looked_at = |root: &PathBuf| self.app_index.is_looked_at(root.as_os_str().as_bytes());
+            let is_looked_at =
+                |root: &PathBuf| self.inspections.index.is_looked_at(root.as_os_str().as_bytes());
             match roots.iter().any(is_looked_at) {
                 true => self.groups.waiting.push(one),
                 false => self.take_now(one.admin_request, &one.group, one.wait),
@@ -183,7 +178,7 @@ impl Router {
 
     pub(super) fn refuse_waiting(&mut self) {
         for one in std::mem::take(&mut self.groups.waiting) {
-            self.not_leased(one.admin_request, Refusal::ShuttingDown);
+            self.done(one.admin_request, Err(AdminError::Refused(Refusal::ShuttingDown)));
         }
     }
 
@@ -191,10 +186,10 @@ impl Router {
         if self.apps.next_deadline().is_none_or(|due| due > self.now) {
             return;
         }
-        let live = self.app_pool.names_with_instances();
+        let live = self.pool.core.names_with_instances();
         let kept: BTreeSet<Arc<str>> = live.chain(self.groups.names().cloned()).collect();
         for name in self.apps.forget(self.now, |name| kept.contains(name)) {
-            self.tell(Event::Remove(name, Removal::Graceful(None)));
+            self.tell(Event::Remove(name));
         }
     }
 }

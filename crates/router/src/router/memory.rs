@@ -4,12 +4,7 @@
 //! buffer. Over the budget, the connections with the oldest incomplete requests are closed. Unused memory is returned
 //! to the kernel explicitly, because free(3) may keep it.
 
-use super::client::Client;
-use super::event_loop::Router;
-use super::state::ClientState;
-use crate::sys::memfile::give_back;
-
-const BUDGET: usize = 32 << 20;
+pub(super) const BUDGET: usize = 32 << 20;
 /// Returns memory if the peak was at least this and less than a quarter is still in use.
 const WORTH_GIVING_BACK: usize = 8 << 20;
 
@@ -21,69 +16,27 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    fn change(&mut self, before: usize, now: usize) {
+    pub(super) fn change(&mut self, before: usize, now: usize) {
         self.used = self.used.saturating_sub(before) + now;
         self.peak = self.peak.max(self.used);
     }
 
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.used > BUDGET
     }
 
-    fn gives_back(&mut self) -> bool {
+    /// Whether to log that connections are closed: once until memory is returned.
+    pub(super) fn says(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_said, true)
+    }
+
+    pub(super) fn gives_back(&mut self) -> bool {
         let is_due = self.peak >= WORTH_GIVING_BACK && self.used < self.peak / 4;
         if is_due {
             (self.peak, self.is_said) = (self.used, false);
         }
         is_due
     }
-}
-
-impl Router {
-    pub(super) fn count_memory(&mut self, id: u64) {
-        let Some(client) = self.clients.get(id) else {
-            return;
-        };
-        let now = held(client);
-        let before = std::mem::replace(&mut client.memory, now);
-        self.memory.change(before, now);
-        while self.memory.is_over() && self.close_incomplete() {}
-    }
-
-    pub(super) fn forget_memory(&mut self, client: &Client) {
-        self.memory.change(client.memory, 0);
-    }
-
-    pub(super) fn trim_memory(&mut self) {
-        if self.memory.gives_back() {
-            give_back();
-        }
-    }
-
-    fn close_incomplete(&mut self) -> bool {
-        let due: Vec<u64> = self.timers.iter().map(|(_, id)| *id).collect();
-        for id in due {
-            let is_incomplete =
-                |client: &&mut Client| client.state() == ClientState::Partial && client.memory > 0;
-            if self.clients.get(id).filter(is_incomplete).is_some() {
-                if !std::mem::replace(&mut self.memory.is_said, true) {
-                    log::warn!(
-                        "[pool {}] connections are closed: their incomplete requests take more than {} MiB",
-                        self.pool.name,
-                        BUDGET >> 20
-                    );
-                }
-                self.close(id);
-                return true;
-            }
-        }
-        false
-    }
-}
-
-fn held(client: &Client) -> usize {
-    let reading = client.reading.as_deref().map_or(0, |reading| reading.memory());
-    reading + client.bytes.capacity()
 }
 
 #[cfg(test)]

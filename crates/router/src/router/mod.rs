@@ -18,10 +18,12 @@
 //! The router is not trusted: the master starts only applications that the pool's configuration and the directory
 //! allow. If the router dies, the master starts another and sends it the running instances.
 
+mod acceptor;
+mod admin_requests;
 mod answer;
 mod app_index;
 mod client;
-mod connections;
+mod clients;
 mod counters;
 mod event_loop;
 #[cfg(any(test, fuzzing))]
@@ -29,17 +31,22 @@ mod event_loop;
 pub(crate) mod fuzz;
 mod gathered;
 mod groups;
+mod inspections;
 mod instances;
 mod master;
+mod master_link;
 mod memory;
+mod pool_actions;
+mod pool_queue;
 mod reading;
 mod request;
 mod serving;
+mod sessions;
 mod settings;
 mod shortage;
 mod start;
-mod start_requests;
 mod state;
+mod user_shares;
 mod view;
 
 pub use forkyard_protocol::channel;

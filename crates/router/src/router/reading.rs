@@ -125,10 +125,20 @@ impl RequestInput {
 pub(super) struct Rest {
     responder: Responder,
     after: Vec<u8>,
-    /// The client aborted the request; padding may follow.
-    is_aborted: bool,
-    ended: bool,
-    is_broken: bool,
+    phase: RestPhase,
+}
+
+/// ```text
+///  Body ── end or abort ──▶ Padding ──▶ Ended
+///    └───── violation ────────────────▶ Broken
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RestPhase {
+    Body,
+    Padding,
+    Ended,
+    /// The client violated the protocol, so the next request's start is unknown.
+    Broken,
 }
 
 impl Rest {
@@ -136,21 +146,18 @@ impl Rest {
         let mut rest = Rest {
             responder: Responder::new(limits),
             after: Vec::new(),
-            is_aborted: false,
-            ended: false,
-            is_broken: false,
+            phase: RestPhase::Body,
         };
         rest.receive(read);
         rest
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.ended
+        matches!(self.phase, RestPhase::Ended | RestPhase::Broken)
     }
 
-    /// The client violated the protocol, so the next request's start is unknown.
     pub(super) fn is_broken(&self) -> bool {
-        self.is_broken
+        self.phase == RestPhase::Broken
     }
 
     pub(super) fn into_after(self) -> Vec<u8> {
@@ -158,25 +165,27 @@ impl Rest {
     }
 
     pub(super) fn receive(&mut self, mut bytes: &[u8]) {
-        while !self.ended {
-            if self.is_aborted || self.responder.body_ended() {
-                bytes = &bytes[skip_padding(&mut self.responder, bytes)..];
-                self.ended = self.responder.is_at_boundary();
-                if self.ended {
-                    break;
-                }
-                return;
+        while self.phase == RestPhase::Body {
+            if self.responder.body_ended() {
+                self.phase = RestPhase::Padding;
+                break;
             }
             let (used, input) = self.responder.receive(bytes);
             bytes = &bytes[used..];
             match input {
                 Input::More => return,
-                Input::Abort => self.is_aborted = true,
-                Input::Broken(_) => (self.ended, self.is_broken) = (true, true),
+                Input::Abort => self.phase = RestPhase::Padding,
+                Input::Broken(_) => self.phase = RestPhase::Broken,
                 Input::BodyEnd | Input::Request | Input::Body(_) | Input::Reply(_) => {}
             }
         }
-        if !self.is_broken {
+        if self.phase == RestPhase::Padding {
+            bytes = &bytes[skip_padding(&mut self.responder, bytes)..];
+            if self.responder.is_at_boundary() {
+                self.phase = RestPhase::Ended;
+            }
+        }
+        if self.phase == RestPhase::Ended {
             self.after.extend_from_slice(bytes);
         }
     }

@@ -4,14 +4,13 @@ use super::answer::{Problem, to_violation, too_large};
 use super::app_index::{Known, Lookup, is_possible};
 use super::channel::MOST_BYTES;
 use super::client::Interest;
-use super::event_loop::Router;
-use super::instances::{Session, Who};
+use super::event_loop::{Phase, Router};
 use super::reading::{InputEvent, RequestInput, Rest};
 use super::request::{HeadLook, RequestHead, read_head, read_head_early};
+use super::sessions::Who;
 use super::state::{ClientCause, ClientState};
 use crate::applications::event::{Event, Get, Target, Wait};
 use crate::sys::socket::{Progress, peek, receive, send, shutdown_write};
-use fastcgi::Limits;
 use nix::sys::epoll::EpollFlags;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,15 +23,8 @@ const MOST_TRIES: u8 = 10;
 const MOST_REPLIES: usize = 16 * 1024;
 
 impl Router {
-    fn limits(&self) -> Limits {
-        Limits {
-            params_bytes: self.pool.serving.limits.params_bytes,
-            params_count: self.pool.serving.limits.params_count,
-        }
-    }
-
     pub(super) fn called(&mut self, id: u64, flags: EpollFlags) {
-        let Some(client) = self.clients.get(id) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         let gone = flags.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR | EpollFlags::EPOLLRDHUP);
@@ -48,7 +40,7 @@ impl Router {
     }
 
     pub(super) fn on_ready(&mut self, id: u64) {
-        let Some(client) = self.clients.get(id) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         match client.state() {
@@ -58,18 +50,18 @@ impl Router {
                 self.count_memory(id);
             }
             ClientState::Silent | ClientState::Idle | ClientState::Partial => self.examine(id),
-            ClientState::Looking | ClientState::Waiting | ClientState::CheckedOut | ClientState::Gone => {}
+            ClientState::Looking | ClientState::Waiting | ClientState::CheckedOut => {}
         }
     }
 
     fn examine(&mut self, id: u64) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut size = FIRST_LOOK;
-        while let Some(client) = self.clients.get(id) {
+        while let Some(client) = self.clients.get_mut(id) {
             let count = match peek(client.socket(), &mut buffer[..size]) {
                 Ok(Progress::Done(count)) if count > 0 => count,
                 Ok(Progress::WouldBlock) => {
-                    self.watch_input(id);
+                    self.watch_more(id, Interest::Input);
                     break;
                 }
                 Ok(Progress::Done(_)) | Err(_) => {
@@ -77,28 +69,24 @@ impl Router {
                     break;
                 }
             };
-            let parameter = self.settings.root_parameter.as_bytes();
+            let parameter = self.settings.root_parameter();
             let found = read_head(&buffer[..count], parameter);
             if found == HeadLook::Partial && count == size && size < LONGEST_LOOK {
                 size = LONGEST_LOOK;
                 continue;
             }
-            match found {
-                HeadLook::Request(head) => {
+            let head = match found {
+                HeadLook::Request(head) => Some(head),
+                HeadLook::Partial if count == LONGEST_LOOK => read_head_early(&buffer[..count], parameter),
+                HeadLook::Partial | HeadLook::Other => None,
+            };
+            match head {
+                Some(head) => {
                     client.seen = count;
                     self.named(id, head);
                 }
-                HeadLook::Partial if count == LONGEST_LOOK => {
-                    match read_head_early(&buffer[..count], parameter) {
-                        Some(head) => {
-                            client.seen = count;
-                            self.named(id, head);
-                        }
-                        None => self.begin_reading(id, Vec::new()),
-                    }
-                }
                 // Read incomplete requests, so that epoll doesn't report the same bytes again.
-                HeadLook::Partial | HeadLook::Other => self.begin_reading(id, Vec::new()),
+                None => self.begin_reading(id, Vec::new()),
             }
             break;
         }
@@ -106,25 +94,24 @@ impl Router {
     }
 
     pub(super) fn begin_reading(&mut self, id: u64, read: Vec<u8>) {
-        let reading = RequestInput::new(self.limits(), read);
-        if let Some(client) = self.clients.get(id) {
+        let reading = RequestInput::new(self.settings.limits(), read);
+        if let Some(client) = self.clients.get_mut(id) {
             client.reading = Some(Box::new(reading));
         }
         self.change(id, ClientCause::Said);
-        self.ready.push(id);
+        self.clients.ready.push(id);
     }
 
     fn read_on(&mut self, id: u64) {
-        let parameter = self.settings.root_parameter.clone();
         let mut buffer = [0; READ_BYTES];
         for _ in 0..READS {
-            let Some(client) = self.clients.get(id) else {
+            let Some(client) = self.clients.get_mut(id) else {
                 return;
             };
             let Some(reading) = client.reading.as_deref_mut() else {
                 return;
             };
-            match reading.step(parameter.as_bytes()) {
+            match reading.step(self.settings.root_parameter()) {
                 InputEvent::Reply(reply) => {
                     let sent = send(client.socket(), reply.bytes());
                     if !matches!(sent, Ok(Progress::Done(count)) if count == reply.bytes().len()) {
@@ -165,20 +152,20 @@ impl Router {
                                 client.reading = None;
                                 client.sent = 0;
                             }
-                            return self.watch_input(id);
+                            return self.watch_more(id, Interest::Input);
                         }
                         Ok(Progress::Done(_)) | Err(_) => return self.close(id),
                     }
                 }
             }
         }
-        self.ready.push(id);
+        self.clients.ready.push(id);
     }
 
     fn named(&mut self, id: u64, head: RequestHead<'_>) {
         let now = self.now;
         self.change(id, ClientCause::Named);
-        let Some(client) = self.clients.get(id) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         (client.id, client.keep, client.tries) = (head.id, head.keep, 0);
@@ -187,31 +174,27 @@ impl Router {
         let Some(root) = head.root.filter(|root| is_possible(root)) else {
             return self.refuse(id, Problem::NoRoot);
         };
-        match self
-            .app_index
-            .ask(&root, id, self.settings.stat_throttle_rate, now)
-        {
+        let rate = self.settings.applications.stat_throttle_rate;
+        match self.inspections.ask(&root, id, rate, now) {
             Lookup::Known(known) => self.found(id, known),
             Lookup::Refused(refused) => {
-                let problem = self.problem_of(refused.as_deref());
+                let problem = self.settings.problem_of(refused.as_deref(), now);
                 self.refuse(id, problem);
             }
             Lookup::Busy => self.refuse(id, Problem::Unavailable),
-            Lookup::Wait(look) => {
+            Lookup::Wait(_) => {
                 client.root = root.into_owned();
-                self.watch_end(id);
-                if let Some(look) = look {
-                    self.ask_inspector(&look);
-                }
+                self.watch_more(id, Interest::End);
             }
         }
     }
 
     pub(super) fn found(&mut self, id: u64, known: Arc<Known>) {
-        if !self.count_user(id, known.owner) {
+        let is_shared = self.settings.applications.user_switching;
+        if !self.clients.count_user(id, known.owner, is_shared) {
             return self.refuse(id, Problem::Unavailable);
         }
-        if let Some(client) = self.clients.get(id) {
+        if let Some(client) = self.clients.get_mut(id) {
             client.known = Some(known);
         }
         self.change(id, ClientCause::Found);
@@ -219,10 +202,9 @@ impl Router {
     }
 
     fn ask(&mut self, id: u64) {
-        let session = self.new_session();
         let now = self.now;
-        let wait = self.settings.max_request_queue_time;
-        let Some(client) = self.clients.get(id) else {
+        let wait = self.settings.applications.max_request_queue_time;
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         let Some(known) = client
@@ -232,30 +214,25 @@ impl Router {
         else {
             return;
         };
+        let session = self.sessions.wait(Who::Client(id));
         client.session = Some(session);
         let get = Get {
             session,
             target: Target::Application(Arc::clone(&known.name), known.options),
             wait: wait.map_or(Wait::Endless, |time| Wait::Until(client.since + time)),
-            lease_holder: None,
             restart_files: client.restart_files.take(),
             alone: false,
         };
-        self.sessions.insert(session, Session::waiting(Who::Client(id)));
         if self.apps.asked(&known.name, now) {
-            self.events.push_back(Event::Add {
-                name: Arc::clone(&known.name),
-                group: None,
-                options: known.options,
-            });
+            self.pool.add_application(&known.name, known.options);
         }
-        self.asked.push(id);
+        self.clients.asked.push(id);
         self.tell(Event::Get(get));
     }
 
     pub(super) fn retry(&mut self, id: u64) {
         self.change(id, ClientCause::Returned);
-        let Some(client) = self.clients.get(id) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         client.tries += 1;
@@ -263,7 +240,7 @@ impl Router {
             let name = client.known.as_ref().map_or("", |known| &*known.name);
             log::warn!(
                 "[pool {}] a request is refused: {MOST_TRIES} instances of {name} in turn did not take it",
-                self.pool.name
+                self.settings.name()
             );
             return self.refuse(id, Problem::Unavailable);
         }
@@ -272,8 +249,8 @@ impl Router {
 
     pub(super) fn is_untouched(&mut self, id: u64) -> bool {
         let mut buffer = vec![0; LONGEST_LOOK];
-        let parameter = self.settings.root_parameter.as_bytes();
-        self.clients.get(id).is_some_and(|client| {
+        let parameter = self.settings.root_parameter();
+        self.clients.get_mut(id).is_some_and(|client| {
             let Ok(Progress::Done(count)) = peek(client.socket(), &mut buffer) else {
                 return false;
             };
@@ -288,37 +265,38 @@ impl Router {
     }
 
     pub(super) fn refuse(&mut self, id: u64, problem: Problem) {
-        let limits = self.limits();
-        let Some(client) = self.clients.get(id) else {
+        if let Some(client) = self.clients.get_mut(id) {
+            client.out = problem.answer(client.id);
+            self.begin_answer(id);
+        }
+    }
+
+    /// Sends a final answer and closes the connection after the client has received it.
+    fn hang_up_with(&mut self, id: u64, answer: Vec<u8>) {
+        if let Some(client) = self.clients.get_mut(id) {
+            (client.out, client.keep) = (answer, false);
+            self.begin_answer(id);
+        }
+    }
+
+    fn begin_answer(&mut self, id: u64) {
+        let limits = self.settings.limits();
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
-        client.out = problem.answer(client.id);
         client.sent = 0;
         client.session = None;
         let read = std::mem::take(&mut client.bytes);
         client.rest = Some(Box::new(Rest::new(limits, &read)));
         self.change(id, ClientCause::Said);
         self.change(id, ClientCause::Refused);
-        self.ready.push(id);
-    }
-
-    /// Sends a final answer and closes the connection after the client has received it.
-    fn hang_up_with(&mut self, id: u64, answer: Vec<u8>) {
-        let limits = self.limits();
-        let Some(client) = self.clients.get(id) else {
-            return;
-        };
-        (client.out, client.sent, client.keep) = (answer, 0, false);
-        client.rest = Some(Box::new(Rest::new(limits, &[])));
-        self.change(id, ClientCause::Said);
-        self.change(id, ClientCause::Refused);
-        self.ready.push(id);
+        self.clients.ready.push(id);
     }
 
     fn answer_on(&mut self, id: u64) {
-        let finishing = self.finishing.is_some();
+        let finishing = self.phase != Phase::Serving;
         let mut buffer = [0; READ_BYTES];
-        let Some(client) = self.clients.get(id) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         while client.sent < client.out.len() {
@@ -355,17 +333,17 @@ impl Router {
                         rest.receive(&buffer[..count]);
                     }
                 }
-                Ok(Progress::WouldBlock) => return self.watch_input(id),
+                Ok(Progress::WouldBlock) => return self.watch_more(id, Interest::Input),
                 Ok(Progress::Done(_)) | Err(_) => return self.close(id),
             }
         }
-        self.ready.push(id);
+        self.clients.ready.push(id);
     }
 
     /// Prepares a connection for its next request, of which `read` may be the start.
     pub(super) fn is_kept(&mut self, id: u64, read: Vec<u8>) {
-        let finishing = self.finishing.is_some();
-        let Some(client) = self.clients.get(id) else {
+        let finishing = self.phase != Phase::Serving;
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
         if !client.keep || finishing {
@@ -374,11 +352,9 @@ impl Router {
         }
         client.bytes = Vec::new();
         client.session = None;
-        if let Some(user) = client.user.take() {
-            self.connections.remove(user);
-        }
         let stirred = std::mem::take(&mut client.stirred);
         let watch = client.watch;
+        self.clients.uncount_user(id);
         self.count_memory(id);
         self.change(id, ClientCause::Kept);
         if !read.is_empty() {
@@ -386,29 +362,31 @@ impl Router {
             return self.begin_reading(id, read);
         }
         match watch {
-            Interest::Input if stirred => self.ready.push(id),
+            Interest::Input if stirred => self.clients.ready.push(id),
             Interest::Input => {}
             Interest::None | Interest::End | Interest::Both => self.watch(id, Interest::Input),
         }
     }
 
     pub(super) fn late(&mut self, id: u64) {
-        let Some(client) = self.clients.get(id) else {
+        let Some(client) = self.clients.get_mut(id) else {
             return;
         };
-        if client.state() == ClientState::Looking {
-            let root = std::mem::take(&mut client.root);
-            return match self.app_index.before(&root) {
-                Some(known) => self.found(id, known),
-                None => self.refuse(id, Problem::TimedOut),
-            };
+        match client.state() {
+            ClientState::Looking => {
+                let root = std::mem::take(&mut client.root);
+                match self.inspections.index.before(&root) {
+                    Some(known) => self.found(id, known),
+                    None => self.refuse(id, Problem::TimedOut),
+                }
+            }
+            ClientState::Waiting => self.pass_again(id),
+            state => {
+                if state == ClientState::Silent {
+                    log::debug!("closed a silent connection");
+                }
+                self.close(id);
+            }
         }
-        if client.state() == ClientState::Waiting {
-            return self.pass_again(id);
-        }
-        if client.state() == ClientState::Silent {
-            log::debug!("closed a silent connection");
-        }
-        self.close(id);
     }
 }

@@ -1,9 +1,14 @@
-//! Combines the pool's limits with an application's stricter ones.
+//! The pool's settings, and their combination with an application's stricter ones.
 
+use super::answer::{ErrorPage, Problem};
+use super::app_index::Refused;
 use crate::applications::{Options, RestartMethod};
-use crate::config::Applications;
+use crate::config::{Applications, Pool};
 use crate::inspector::own_settings::{at_once, is_concurrent, lower};
 use crate::inspector::protocol::{Kind, Settings};
+use crate::spawn::report::{ErrorId, Report};
+use crate::tick::Tick;
+use fastcgi::Limits;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -14,6 +19,63 @@ const REPORT_TIME: Duration = Duration::from_secs(5);
 /// Extra time for a worker to end an overdue request itself.
 const WORKER_TIME: Duration = Duration::from_secs(5);
 
+#[derive(Debug)]
+pub(super) struct PoolSettings {
+    pub pool: Pool,
+    pub applications: Applications,
+    /// All applications run as one user, so connections are kept.
+    pub one_user: bool,
+}
+
+impl PoolSettings {
+    /// `None`: the pool has no applications.
+    pub(super) fn new(pool: Pool, one_user: bool) -> Option<PoolSettings> {
+        Some(PoolSettings {
+            applications: *pool.applications.clone()?,
+            pool,
+            one_user,
+        })
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.pool.name
+    }
+
+    pub(super) fn root_parameter(&self) -> &[u8] {
+        self.applications.root_parameter.as_bytes()
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            params_bytes: self.pool.serving.limits.params_bytes,
+            params_count: self.pool.serving.limits.params_count,
+        }
+    }
+
+    pub(super) fn bounds(&self) -> Bounds {
+        Bounds {
+            options: self.applications.options,
+            concurrency: self.applications.concurrency,
+            user_switching: self.applications.user_switching,
+        }
+    }
+
+    /// The answer to requests for a directory that is not run.
+    pub(super) fn problem_of(&self, refused: Option<&Refused>, now: Tick) -> Problem {
+        let Some(Refused { refusal, why }) = refused else {
+            return Problem::NotFound(ErrorPage::default());
+        };
+        let id = ErrorId(refusal.id);
+        let report = || Report::refused(id, self.name(), &refusal.root, refusal.owner, why, now);
+        let page = self.pool.pages.friendly_error_pages.then(|| report().page());
+        let error = Some(id.to_string());
+        match refusal.is_no_application {
+            true => Problem::NotFound(ErrorPage { error, page }),
+            false => Problem::Failed(ErrorPage { error, page }),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bounds {
     pub options: Options,
@@ -23,14 +85,6 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn of(applications: &Applications) -> Bounds {
-        Bounds {
-            options: applications.options,
-            concurrency: applications.concurrency,
-            user_switching: applications.user_switching,
-        }
-    }
-
     pub(super) fn unknown(&self) -> Options {
         Options {
             start_timeout: self.options.start_timeout.saturating_add(REPORT_TIME),

@@ -4,11 +4,8 @@
 //! ETOOMANYREFS). All processes of the router's user count. No event reports new room, so the connection keeps its
 //! instance and a timer retries.
 
-use super::answer::Problem;
-use super::counters::RequestOutcome;
-use super::event_loop::Router;
-use crate::applications::event::{Event, Return, SessionId};
 use crate::sys::Error;
+use crate::tick::Tick;
 use nix::errno::Errno;
 use std::time::Duration;
 
@@ -21,63 +18,65 @@ pub(super) fn is_shortage(error: &Error) -> bool {
     matches!(error.errno, Errno::ETOOMANYREFS | Errno::ENOBUFS | Errno::ENOMEM)
 }
 
-impl Router {
-    /// Keeps the connection and its instance, and retries later.
-    pub(super) fn wait_for_room(&mut self, id: u64, session: SessionId, errno: Errno) {
-        let now = self.now;
-        let Some(client) = self.clients.get(id) else {
-            return;
-        };
-        let since = *client.stuck.get_or_insert(now);
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ShortageStep {
+    /// Try again after this time.
+    Retry(Duration),
+    /// The request has waited for `max_request_queue_time`.
+    TimedOut,
+    /// The kernel has refused for too long.
+    Refuse,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shortage {
+    said: Option<Tick>,
+}
+
+impl Shortage {
+    /// What to do with a connection that was refused `since`; `queue_end`: the end of its time in the queue.
+    pub(super) fn step(
+        &mut self,
+        pool: &str,
+        errno: Errno,
+        times: (Tick, Option<Tick>),
+        now: Tick,
+    ) -> ShortageStep {
+        let (since, queue_end) = times;
         let end = since + TIMEOUT;
-        let queue_time = self.settings.max_request_queue_time;
-        let due = queue_time
-            .map(|time| client.since + time)
-            .filter(|due| *due < end);
-        let is_queued_too_long = due.is_some_and(|due| due <= now);
-        if is_queued_too_long || end <= now {
-            let (outcome, problem) = match is_queued_too_long {
-                true => (RequestOutcome::TimedOut, Problem::TimedOut),
-                false => (RequestOutcome::Refused, Problem::Unavailable),
-            };
-            if let Some(known) = client.known.clone() {
-                self.apps.count(&known.name, outcome);
-            }
-            self.give_back(session);
-            return self.refuse(id, problem);
+        let queue_end = queue_end.filter(|due| *due < end);
+        if queue_end.is_some_and(|due| due <= now) {
+            return ShortageStep::TimedOut;
         }
-        let next = due.map_or(now + PAUSE, |due| due.min(now + PAUSE));
-        client.expires = Some(next);
-        self.set_timer(id, next);
-        self.watch_end(id);
-        if self
-            .shortage_said
-            .is_none_or(|said| now.since(said) >= SAY_INTERVAL)
-        {
-            self.shortage_said = Some(now);
+        if end <= now {
+            return ShortageStep::Refuse;
+        }
+        if self.said.is_none_or(|said| now.since(said) >= SAY_INTERVAL) {
+            self.said = Some(now);
             log::warn!(
-                "[pool {}] connections can't be passed on to instances: sendmsg: {errno}; trying again",
-                self.pool.name
+                "[pool {pool}] connections can't be passed on to instances: sendmsg: {errno}; trying again"
             );
         }
+        ShortageStep::Retry(queue_end.map_or(PAUSE, |due| due.since(now).min(PAUSE)))
     }
+}
 
-    pub(super) fn pass_again(&mut self, id: u64) {
-        let session = self.clients.get(id).and_then(|client| client.session);
-        let held = session.and_then(|session| Some((session, self.sessions.get(&session)?.instance?)));
-        match held {
-            Some((session, number)) => self.pass(id, session, number),
-            // The instance sent a message about a request it never received.
-            None => self.refuse(id, Problem::Unavailable),
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Cancels a session that was not passed on.
-    pub(super) fn give_back(&mut self, session: SessionId) {
-        let holder = self.sessions.remove(&session);
-        self.tell(match holder.and_then(|holder| holder.instance) {
-            Some(_) => Event::Close(session, Return::Ok),
-            None => Event::Cancel(session),
-        });
+    #[test]
+    fn a_connection_is_tried_until_its_time_is_over() {
+        let at = |millis| Tick::ZERO + Duration::from_millis(millis);
+        let step = |queue_end, now| {
+            let times = (at(0), queue_end);
+            Shortage::default().step("www", Errno::ENOBUFS, times, at(now))
+        };
+        assert_eq!(step(None, 0), ShortageStep::Retry(PAUSE));
+        assert_eq!(step(None, 30_000), ShortageStep::Refuse);
+        let soon = Some(at(40));
+        assert_eq!(step(soon, 0), ShortageStep::Retry(Duration::from_millis(40)));
+        assert_eq!(step(soon, 40), ShortageStep::TimedOut);
+        assert_eq!(step(Some(at(40_000)), 30_000), ShortageStep::Refuse);
     }
 }

@@ -1,6 +1,7 @@
 //! Turns a process into a router.
 
 use super::event_loop::Router;
+use super::settings::PoolSettings;
 use crate::confine::{self, Helper};
 use crate::logs::Log;
 use crate::sys::fd::receive_with;
@@ -91,7 +92,6 @@ pub fn serve(master: OwnedFd, heartbeat: Option<OwnedFd>, one_user: bool) -> Res
         .try_into()
         .map_err(|_| wrong("the number of descriptors"))?;
     let [listener, inspector] = descriptors;
-    let mut router = Router::new(master, listener, inspector, *pool, one_user, buffer)?;
-    router.watch_heartbeat(heartbeat)?;
-    router.serve()
+    let settings = PoolSettings::new(*pool, one_user).ok_or_else(|| wrong("no applications"))?;
+    Router::new((master, heartbeat), listener, inspector, settings, buffer)?.serve()
 }

@@ -11,7 +11,7 @@
 //!        Answering ◀── Refused: from Partial, Looking, Waiting, CheckedOut
 //! ```
 //!
-//! Over leads to Gone from every state. A silent connection uses only a descriptor.
+//! A connection can be closed in every state. A silent one uses only a descriptor.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientState {
@@ -23,7 +23,6 @@ pub(super) enum ClientState {
     CheckedOut,
     /// The router writes its own answer and discards the request's rest.
     Answering,
-    Gone,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +39,6 @@ pub(super) enum ClientCause {
     Kept,
     /// The router answers instead.
     Refused,
-    /// The client or instance is gone, or the deadline has passed.
-    Over,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +51,8 @@ pub(super) enum Limit {
 }
 
 pub(super) fn next(state: ClientState, cause: ClientCause) -> ClientState {
-    use ClientCause::{CheckedOut, Found, Kept, Named, Over, Refused, Returned, Said};
+    use ClientCause::{CheckedOut, Found, Kept, Named, Refused, Returned, Said};
     match (state, cause) {
-        (ClientState::Gone, _) | (_, Over) => ClientState::Gone,
         (ClientState::Silent | ClientState::Idle | ClientState::Partial, Said) => ClientState::Partial,
         (ClientState::Silent | ClientState::Idle | ClientState::Partial, Named) => ClientState::Looking,
         (
@@ -82,16 +78,14 @@ impl ClientState {
             ClientState::Silent | ClientState::Partial | ClientState::Answering => Limit::Client,
             ClientState::Idle => Limit::Keepalive,
             ClientState::Looking => Limit::Look,
-            ClientState::Waiting | ClientState::CheckedOut | ClientState::Gone => Limit::None,
+            ClientState::Waiting | ClientState::CheckedOut => Limit::None,
         }
     }
 
     pub(super) fn reads(self) -> bool {
         match self {
             ClientState::Silent | ClientState::Idle | ClientState::Partial | ClientState::Answering => true,
-            ClientState::Looking | ClientState::Waiting | ClientState::CheckedOut | ClientState::Gone => {
-                false
-            }
+            ClientState::Looking | ClientState::Waiting | ClientState::CheckedOut => false,
         }
     }
 
@@ -105,7 +99,7 @@ impl ClientState {
 mod tests {
     use super::*;
 
-    const STATES: [ClientState; 8] = [
+    const STATES: [ClientState; 7] = [
         ClientState::Silent,
         ClientState::Idle,
         ClientState::Partial,
@@ -113,7 +107,6 @@ mod tests {
         ClientState::Waiting,
         ClientState::CheckedOut,
         ClientState::Answering,
-        ClientState::Gone,
     ];
 
     #[test]
@@ -129,8 +122,6 @@ mod tests {
             (ClientCause::Named, ClientState::Looking),
             (ClientCause::Refused, ClientState::Answering),
             (ClientCause::Kept, ClientState::Idle),
-            (ClientCause::Over, ClientState::Gone),
-            (ClientCause::Said, ClientState::Gone),
         ];
         let mut state = ClientState::Silent;
         for (cause, expected) in way {
@@ -143,7 +134,6 @@ mod tests {
     fn a_connection_has_one_owner() {
         for state in STATES {
             assert!(!(state.reads() && state.waits()), "{state:?}");
-            assert_eq!(next(state, ClientCause::Over), ClientState::Gone);
             assert_eq!(
                 next(state, ClientCause::CheckedOut) == ClientState::CheckedOut,
                 matches!(state, ClientState::Waiting | ClientState::CheckedOut)

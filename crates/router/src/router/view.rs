@@ -1,7 +1,6 @@
 //! The pool and the router's records, for the status.
 
-use super::event_loop::Router;
-use super::instances::Who;
+use super::event_loop::{Phase, Router};
 use super::state::ClientState;
 use crate::applications::instance_state::InstanceState;
 use crate::applications::{ApplicationView, InstanceView};
@@ -29,7 +28,7 @@ fn seconds(time: Duration) -> f64 {
 
 impl Router {
     pub(super) fn view(&self) -> Value {
-        let app_pool = self.app_pool.view();
+        let app_pool = self.pool.core.view();
         let mut oldest: HashMap<Arc<str>, Duration> = HashMap::new();
         let mut waiting = 0;
         for (_, client) in self.clients.iter() {
@@ -40,18 +39,16 @@ impl Router {
                 *longest = waits.max(*longest);
             }
         }
-        let leases = self.sessions.values();
-        let leases = leases.filter(|one| matches!(one.who, Who::AdminRequest(_)) && one.instance.is_some());
         let applications = app_pool.applications.iter();
         json!({
             "max": app_pool.max,
             "instances": app_pool.count,
             "active": app_pool.active,
             "connections": self.clients.len(),
-            "accepted_connections": self.accepted,
+            "accepted_connections": self.clients.accepted,
             "waiting": waiting,
-            "leases": leases.count(),
-            "finishing": self.finishing.is_some(),
+            "leases": self.sessions.leases(),
+            "finishing": self.phase != Phase::Serving,
             "totals": self.apps.totals,
             "applications": applications.map(|app| self.application(app, &oldest)).collect::<Vec<Value>>(),
         })
@@ -83,7 +80,7 @@ impl Router {
     }
 
     fn instance(&self, one: &InstanceView) -> Value {
-        let process = self.instances.get(&one.id.0);
+        let process = self.instances.get(one.id.0);
         json!({
             "instance": one.id.0,
             "pid": process.map(|process| process.pid),

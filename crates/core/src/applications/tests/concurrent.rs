@@ -98,7 +98,6 @@ fn a_lease_is_alone_on_an_instance_and_keeps_no_request_from_another() {
             session,
             target: Target::Known(Arc::from("a")),
             wait: Wait::Endless,
-            lease_holder: None,
             restart_files: None,
             alone: true,
         }));

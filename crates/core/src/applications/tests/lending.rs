@@ -97,7 +97,7 @@ fn a_waiter_has_a_deadline_and_may_go() {
     let mut bench = Bench::new(1);
     let known = Target::Application(Arc::from("a"), plain());
     let until = Wait::Until(bench.now + Duration::from_secs(5));
-    let waiter = bench.request(known.clone(), until, None, None);
+    let waiter = bench.request(known.clone(), until, None);
     let gone = bench.ask("a", plain());
     bench.tell(Event::Cancel(gone));
     bench.pass(Duration::from_secs(5));
@@ -239,19 +239,19 @@ fn a_start_that_takes_too_long_is_killed_and_told() {
 }
 
 #[test]
-fn failed_returns_and_crashed_lease_holders_have_the_instance_replaced() {
+fn failed_returns_have_the_instance_replaced() {
     let options = Options {
         min_instances: 2,
         max_per_app: NonZeroU32::new(2),
         ..plain()
     };
     let mut bench = Bench::new(4);
-    let (name, group) = (Arc::from("db"), None);
-    bench.tell(Event::Add { name, group, options });
+    let name = Arc::from("db");
+    bench.tell(Event::Add { name, options });
     assert_eq!(bench.begun().len(), 2, "init_count");
     bench.all_up();
     let known = Target::Known(Arc::from("db"));
-    let session = bench.request(known.clone(), Wait::None, Some(7), None);
+    let session = bench.request(known.clone(), Wait::None, None);
     let id = bench.checked_out(session).expect("one is free");
     bench.tell(Event::Close(session, Return::Failed));
     assert_eq!(bench.stopped(), [id]);
@@ -259,14 +259,10 @@ fn failed_returns_and_crashed_lease_holders_have_the_instance_replaced() {
     bench.next_up();
     bench.tell(Event::Close(session, Return::Failed));
     assert_eq!(bench.actions, [], "returned twice");
-    let held = bench.request(known.clone(), Wait::None, Some(7), None);
-    let id = bench.checked_out(held);
-    bench.request(known.clone(), Wait::None, Some(8), None);
-    let waits = bench.request(known.clone(), Wait::Endless, Some(7), None);
-    bench.tell(Event::LeaseHolderGone(LeaseHolder(7), Return::Failed));
-    assert_eq!(Some(bench.stopped()[0]), id);
-    assert_eq!(bench.checked_out(waits), None);
-    let none = bench.request(known, Wait::None, None, None);
+    let held = bench.request(known.clone(), Wait::None, None);
+    assert!(bench.checked_out(held).is_some());
+    bench.request(known.clone(), Wait::None, None);
+    let none = bench.request(known, Wait::None, None);
     assert_eq!(bench.refused(none), Some(Refusal::NoneFree));
 }
 
@@ -279,20 +275,21 @@ fn a_group_lends_what_is_free_in_any_of_its_pools() {
     };
     let mut bench = Bench::new(4);
     for name in ["p0", "p1"] {
-        let group = Some(Arc::from("g"));
-        let name = Arc::from(name);
-        bench.tell(Event::Add { name, group, options });
+        let (name, group) = (Arc::from(name), Arc::from("g"));
+        bench.tell(Event::Join { name, group, options });
         bench.next_up();
     }
     let any = |drawn| Target::Group(Arc::from("g"), drawn);
-    let first = bench.request(any(1), Wait::None, None, None);
+    let first = bench.request(any(1), Wait::None, None);
     assert_eq!(bench.checked_out(first), Some(InstanceId(1)));
-    let second = bench.request(any(3), Wait::None, None, None);
+    let second = bench.request(any(3), Wait::None, None);
     assert_eq!(bench.checked_out(second), Some(InstanceId(0)), "the next in turn");
-    let third = bench.request(any(0), Wait::None, None, None);
+    let third = bench.request(any(0), Wait::None, None);
     assert_eq!(bench.refused(third), Some(Refusal::NoneFree));
-    bench.tell(Event::RemoveGroup(Arc::from("g"), Removal::Immediate));
-    let fourth = bench.request(any(0), Wait::None, None, None);
+    for name in ["p0", "p1"] {
+        bench.tell(Event::Remove(Arc::from(name)));
+    }
+    let fourth = bench.request(any(0), Wait::None, None);
     assert_eq!(bench.refused(fourth), Some(Refusal::Unknown));
 }
 
@@ -316,7 +313,7 @@ fn applications_join_groups_and_leave_them() {
     bench.tell(join("old", "g"));
     let of = |group: &str| Target::Group(Arc::from(group), 0);
     let both = [new, old].map(|id| {
-        let session = bench.request(of("g"), Wait::None, None, None);
+        let session = bench.request(of("g"), Wait::None, None);
         assert_eq!(bench.checked_out(session), Some(id));
         session
     });
@@ -324,15 +321,15 @@ fn applications_join_groups_and_leave_them() {
         bench.tell(Event::Close(session, Return::Ok));
     }
     bench.tell(join("old", "h"));
-    let moved = bench.request(of("h"), Wait::None, None, None);
+    let moved = bench.request(of("h"), Wait::None, None);
     assert_eq!(bench.checked_out(moved), Some(old));
     bench.tell(Event::Leave(Arc::from("old")));
     bench.tell(Event::Leave(Arc::from("nobody")));
-    let none = bench.request(of("h"), Wait::None, None, None);
+    let none = bench.request(of("h"), Wait::None, None);
     assert_eq!(bench.refused(none), Some(Refusal::Unknown), "the group is empty");
     bench.tell(Event::Close(moved, Return::Ok));
     let still = Target::Known(Arc::from("old"));
-    let still = bench.request(still, Wait::None, None, None);
+    let still = bench.request(still, Wait::None, None);
     assert_eq!(bench.checked_out(still), Some(old), "it serves on");
 }
 

@@ -45,7 +45,7 @@ fn restart_files_that_are_there_already_are_no_reason_18() {
         always: false,
     };
     let target = Target::Application(Arc::from("a"), plain());
-    let session = bench.request(target, Wait::Endless, None, Some(restart_files));
+    let session = bench.request(target, Wait::Endless, Some(restart_files));
     let id = bench.next_up();
     assert_eq!(bench.checked_out(session), Some(id));
 }
@@ -133,12 +133,12 @@ fn a_restart_during_a_restart_begins_anew_78() {
 }
 
 #[test]
-fn everything_ends_while_an_application_restarts_13() {
+fn an_application_is_removed_while_it_restarts_13() {
     let mut bench = Bench::new(2);
     let old = bench.warm("a", plain());
     bench.tell(Event::Restart(Arc::from("a"), RestartMethod::Rolling));
     let new = bench.begun()[0];
-    bench.tell(Event::Shutdown(Removal::Immediate));
+    bench.tell(Event::Remove(Arc::from("a")));
     for id in [old, new] {
         assert!(
             bench
@@ -149,5 +149,5 @@ fn everything_ends_while_an_application_restarts_13() {
     }
     bench.tell(Event::Exited(new));
     bench.tell(Event::Exited(old));
-    assert_eq!(bench.actions.last(), Some(&Action::Finished));
+    assert_eq!(bench.pool.view().count, 0);
 }

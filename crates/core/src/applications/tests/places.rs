@@ -257,7 +257,6 @@ fn a_removed_application_is_gone_after_its_sessions_and_its_name_is_free() {
     let mut bench = Bench::new(3);
     let add = |options| Event::Add {
         name: Arc::from("db"),
-        group: None,
         options,
     };
     let options = Options {
@@ -269,15 +268,11 @@ fn a_removed_application_is_gone_after_its_sessions_and_its_name_is_free() {
     bench.tell(add(options));
     assert!(matches!(bench.actions[..], [Action::Say(_)]), "an existing name");
     let held = bench.ask("db", options);
-    let deadline = Some(bench.now + Duration::from_secs(5));
-    bench.tell(Event::Remove(Arc::from("db"), Removal::Graceful(deadline)));
+    bench.tell(Event::Remove(Arc::from("db")));
     bench.tell(add(options));
     assert_eq!(bench.begun(), [InstanceId(1)], "the name is free");
-    bench.pass(Duration::from_secs(5));
-    assert!(bench.actions.contains(&Action::Lost {
-        session: held,
-        began: true
-    }));
+    bench.close(held);
+    assert_eq!(bench.stopped(), [InstanceId(0)]);
     bench.tell(Event::Exited(InstanceId(0)));
-    assert_eq!(bench.actions, [Action::Removed(Arc::from("db"))]);
+    assert_eq!((bench.size("db"), bench.pool.view().count), (1, 1));
 }

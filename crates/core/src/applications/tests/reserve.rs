@@ -74,11 +74,7 @@ fn a_minimum_is_kept_at_the_cost_of_the_reserve() {
         min_instances: 3,
         ..plain()
     };
-    bench.tell(Event::Add {
-        name,
-        group: None,
-        options,
-    });
+    bench.tell(Event::Add { name, options });
     assert_eq!(bench.begun().len(), 3, "the operator has said so");
 }
 

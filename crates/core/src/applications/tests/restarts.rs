@@ -154,7 +154,7 @@ fn restart_files_restart_when_they_appear_or_change() {
         (RestartFiles::default(), false),
         (look(3, true), true),
     ] {
-        let session = bench.request(target(), Wait::Endless, None, Some(restart_files));
+        let session = bench.request(target(), Wait::Endless, Some(restart_files));
         assert_eq!(!bench.stopped().is_empty(), restarts, "{restart_files:?}");
         bench.all_up();
         bench.close(session);
@@ -169,8 +169,8 @@ fn requests_do_not_stop_what_the_one_before_started() {
     };
     let mut bench = Bench::new(4);
     let target = || Target::Application(Arc::from("a"), plain());
-    let first = bench.request(target(), Wait::Endless, None, Some(always));
-    bench.request(target(), Wait::Endless, None, Some(always));
+    let first = bench.request(target(), Wait::Endless, Some(always));
+    bench.request(target(), Wait::Endless, Some(always));
     bench.tell(Event::Spawned(InstanceId(0)));
     assert_eq!(bench.checked_out(first), Some(InstanceId(0)));
 }
