@@ -15,21 +15,8 @@ use super::source::Source;
 use super::units::{self, Flag, Form, Size, Text, Time, Whole};
 use super::value::{Parse, quoted};
 use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
-use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
-
-const RUNTIMES: [(&str, Runtime); 8] = [
-    ("php", Runtime::Php),
-    ("wsgi", Runtime::Wsgi),
-    ("asgi", Runtime::Asgi),
-    ("rack", Runtime::Rack),
-    ("node", Runtime::Node),
-    ("http", Runtime::Http),
-    ("fastcgi", Runtime::Fastcgi),
-    ("cgi", Runtime::Cgi),
-];
-
-/// Not available to applications of an application pool.
-const HANDLER: &str = "rust";
+use forkyard_protocol::inspector::{Handshake, Settings};
+use forkyard_protocol::runtimes::{Kind as Runtime, RUNTIMES};
 
 pub const MOST_BYTES: usize = 64 * 1024;
 const MOST_MISTAKES: usize = 20;
@@ -44,11 +31,6 @@ const TYPES: [(&str, Runtime); 6] = [
 ];
 
 const MOST: i64 = 1_000_000_000;
-
-pub fn runtime_name(runtime: Runtime) -> &'static str {
-    let found = RUNTIMES.iter().find(|(_, known)| *known == runtime);
-    found.map_or("", |(word, _)| word)
-}
 
 /// Parses `forkyard.toml`. `path` is its name in messages.
 ///
@@ -148,17 +130,20 @@ fn where_it_listens(listens: Listens) -> Handshake {
 fn runtime(field: &Field<Text>, report: &mut Report<'_>) -> Option<Runtime> {
     let written = field.written()?;
     let name = written.value.0.as_str();
-    if let Some((_, runtime)) = RUNTIMES.iter().find(|(word, _)| *word == name) {
-        return Some(*runtime);
+    match Runtime::named(name) {
+        Some(runtime) if runtime.traits().is_for_many => return Some(runtime),
+        Some(runtime) => {
+            let remedy = "give the program that embeds forkyard a pool with this runtime";
+            let problem = format!("{} needs its own pool", runtime.traits().title);
+            report.rule(written, problem, remedy);
+        }
+        None => {
+            let known = RUNTIMES.iter().filter(|runtime| runtime.is_for_many);
+            let words: Vec<&str> = known.map(|runtime| runtime.name).collect();
+            let remedy = known::suggestion(name, &words, &format!("it can be one of {}", words.join(", ")));
+            report.rule(written, format!("{} is no known runtime", quoted(name)), remedy);
+        }
     }
-    if name == HANDLER {
-        let remedy = "give the program that embeds forkyard a pool with this runtime";
-        report.rule(written, "a handler in Rust needs its own pool".to_owned(), remedy);
-        return None;
-    }
-    let words: Vec<&str> = RUNTIMES.iter().map(|(word, _)| *word).collect();
-    let remedy = known::suggestion(name, &words, &format!("it can be one of {}", words.join(", ")));
-    report.rule(written, format!("{} is no known runtime", quoted(name)), remedy);
     None
 }
 

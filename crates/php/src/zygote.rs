@@ -11,7 +11,7 @@
 use crate::ffi::Php;
 use crate::preloader::{Error, Role, hold_values, lost, ready, serve, set_values, start_php};
 use crate::warm::{self, NAMING};
-use forkyard_config::{self as config, Application};
+use forkyard_config::{self as config};
 use forkyard_host::confine;
 use forkyard_spawn::setupper::{self, Notes};
 use forkyard_spawn::step::Step;
@@ -85,7 +85,7 @@ fn wait_for_end(mut preloader: Preloader) -> ExitCode {
 
 fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote, Option<OwnedFd>), Error> {
     let settings = &preloader.settings;
-    let Application::Php(config) = &settings.pool.application else {
+    let Some(config) = settings.pool.application.php() else {
         return Err(Error::NotPhp);
     };
     let is_privileged = identity::is_root();
@@ -229,7 +229,7 @@ impl CodeCaches<'_> {
         self.zygote.become_worker(self.php, &context.settings)?;
         // A change of user resets the parent-death signal.
         kill_if_orphaned();
-        let Application::Php(config) = &context.settings.pool.application else {
+        let Some(config) = context.settings.pool.application.php() else {
             return Err(Error::NotPhp);
         };
         hold_values(self.php, config);
@@ -282,9 +282,7 @@ impl Zygote {
             false => worker::apply_process_settings(settings)?,
         }
         worker::apply_environment(settings);
-        match &settings.pool.application {
-            Application::Php(config) => set_values(php, worker_settings(config)),
-            _ => Err(Error::NotPhp),
-        }
+        let config = settings.pool.application.php().ok_or(Error::NotPhp)?;
+        set_values(php, worker_settings(config))
     }
 }

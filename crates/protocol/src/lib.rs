@@ -3,7 +3,7 @@
 //!
 //! * [`preloader`]: master and preloader. [`stack`]: where workers keep their call stacks.
 //! * [`channel`]: router and worker.
-//! * [`inspector`]: router or master, and directory inspector.
+//! * [`inspector`]: router or master, and directory inspector. [`runtimes`]: what differs between the runtimes.
 //! * [`control`]: daemon and its clients. [`skipped`], [`counters`], [`last_reload`] and [`refusals`] are shared with
 //!   the hand-over document.
 //! * [`keeper`]: master and keeper.
@@ -25,6 +25,7 @@ pub mod logs;
 pub mod preloader;
 pub mod program;
 pub mod refusals;
+pub mod runtimes;
 pub mod skipped;
 pub mod stack;
 pub mod startup;

@@ -2,7 +2,7 @@
 
 use super::launches::{account, say_report};
 use super::{Executor, WorkerProcess};
-use crate::config::{Application, Preload};
+use crate::config::Preload;
 use crate::master::failed_starts::Kept;
 use crate::spawn::error::{Ended, explain_end};
 use crate::spawn::handshake::response::Surroundings;
@@ -46,13 +46,9 @@ impl Executor {
             .to_owned();
         let account = account(settings.identity.clone());
         let application = &settings.pool.application;
-        let (command, is_never_preloaded) = match application {
-            Application::Wrapped(wrapped) => (
-                wrapped.interpreter.display().to_string(),
-                wrapped.preload == Preload::Never,
-            ),
-            _ => ("a worker".to_owned(), false),
-        };
+        let wrapped = application.wrapped();
+        let command = wrapped.map_or("a worker".to_owned(), |it| it.interpreter.display().to_string());
+        let is_never_preloaded = wrapped.is_some_and(|it| it.preload == Preload::Never);
         let loads = is_never_preloaded || generation.make.connected_to.is_some();
         let root = application.root().unwrap_or(Path::new("/")).to_owned();
         let mut plan = Plan::new(&settings.pool.name, root, &command, account);
@@ -89,7 +85,7 @@ impl Executor {
         let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return false;
         };
-        let is_told = matches!(generation.settings.pool.application, Application::FastCgi(_));
+        let is_told = generation.settings.pool.application.traits().starts_from_disk;
         let last = self.pools.errors.last(&generation.settings.pool.name);
         is_told && last.is_some_and(|kept| kept.report.ended >= worker.begun)
     }

@@ -7,7 +7,8 @@ use super::preloader::Command;
 use super::promotion::refork_at;
 use super::sources::Source;
 use super::{Context, Executor, Helpers, Pools, Who, WorkerProcess};
-use crate::config::{Application, ProcessManager};
+use crate::config::ProcessManager;
+use crate::config::Workers;
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime::http;
@@ -52,11 +53,12 @@ impl Executor {
             return Err(Error::new("fork", "", nix::errno::Errno::EINVAL));
         };
         generation.occupy(slot, worker);
+        let application = &generation.settings.pool.application;
+        let workers = application.traits().workers;
         // A worker that may become a preloader receives descriptors.
         let (stop_pipe_out, stop_pipe) = if refork_at(&generation.settings, 0).is_some() {
             socket_pair(SockType::SeqPacket)?
-        } else if matches!(&generation.settings.pool.application, Application::Wrapped(it) if it.is_concurrent())
-        {
+        } else if workers == Workers::Forked && application.is_concurrent() {
             // The master writes while the worker runs the application's code, and a pipe's reader could hold its lock.
             // Workers of programs run no such code.
             socket_pair(SockType::Stream)?
@@ -89,7 +91,6 @@ impl Executor {
             channel: ours.map(Guarded::new),
         };
         let catch = generation.settings.pool.logs.catch_workers_output;
-        let application = generation.settings.pool.application.clone();
         self.pools.workers.insert(worker, unforked);
         let output = if catch {
             Some(self.pools.catch_output(&mut self.context, worker)?)
@@ -104,15 +105,10 @@ impl Executor {
             questions: answers,
             channel,
         };
-        match application {
-            Application::Php(_) | Application::Wrapped(_) => {
-                self.helpers.ask_preloader(&mut self.pools, worker, id, own)
-            }
-            Application::Rust => self.fork_handler(worker, id, own),
-            Application::Cgi(_)
-            | Application::FastCgi(_)
-            | Application::Http(_)
-            | Application::Program(_) => self.start_worker(worker, id, own),
+        match workers {
+            Workers::Forked => self.helpers.ask_preloader(&mut self.pools, worker, id, own),
+            Workers::Daemon => self.fork_handler(worker, id, own),
+            Workers::Helper => self.start_worker(worker, id, own),
         }
     }
 

@@ -7,7 +7,6 @@ use super::output::Lines;
 use super::preloader::{ChannelInput, Command, Preloader};
 use super::sources::Source;
 use super::{Context, Executor, Helpers, Pools, Who};
-use crate::config::Application;
 use crate::master::action::Force;
 use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::runtime::php::protocol::Answer;
@@ -22,15 +21,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 /// The number of requests after which a worker may be promoted, given earlier promotions.
 pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
-    match &settings.pool.application {
-        Application::Wrapped(wrapped) => wrapped.refork_at(promotions),
-        Application::Php(_)
-        | Application::Rust
-        | Application::Cgi(_)
-        | Application::Http(_)
-        | Application::FastCgi(_)
-        | Application::Program(_) => None,
-    }
+    settings.pool.application.wrapped()?.refork_at(promotions)
 }
 
 impl Executor {

@@ -5,7 +5,7 @@ use super::pools::RunningPool;
 use super::shared::Facts;
 use super::start_source::scan_dir;
 use super::{Context, Executor, Pools};
-use crate::config::{Application, Pool, ReloadWhen, Trial};
+use crate::config::{Pool, ReloadWhen, Trial};
 use crate::handover::document::Had;
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
@@ -195,7 +195,7 @@ impl Context {
             is_always_replaced: wanted.pool.replacement.reload == ReloadWhen::Always,
             // The left-out settings may be right by now.
             has_failed: make.has_failed || make.trial.is_some(),
-            is_code_cached: make.is_code_cached || matches!(wanted.pool.application, Application::FastCgi(_)),
+            is_code_cached: make.is_code_cached || wanted.pool.application.traits().starts_from_disk,
         };
         comparison.difference(extent, || {
             let is_other_origin = match (self.origin(&wanted.pool), make.origin) {
@@ -212,9 +212,7 @@ impl Context {
 
     /// The sources of PHP's start; `None` if the pool is not PHP.
     pub(super) fn origin(&self, pool: &Pool) -> Option<Origin> {
-        let Application::Php(php) = &pool.application else {
-            return None;
-        };
+        let php = pool.application.php()?;
         let scan_dir = scan_dir(pool);
         let program = self.libexec.join("forkyard-php");
         Some(Origin::new(php, program, scan_dir.as_deref()))
@@ -222,10 +220,7 @@ impl Context {
 }
 
 fn flag(pool: &Pool, name: &str) -> Option<bool> {
-    match &pool.application {
-        Application::Php(php) => php_settings::flag(php, name),
-        _ => None,
-    }
+    php_settings::flag(pool.application.php()?, name)
 }
 
 fn is_alike(now: &Settings, wanted: &Settings) -> bool {

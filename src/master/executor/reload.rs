@@ -3,7 +3,7 @@
 
 use super::generation::Generation;
 use super::{Executor, Pools, start_source};
-use crate::config::{Address, Application, Config, Pool};
+use crate::config::{Address, Config, Pool};
 use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
 use crate::listen::{Listener, local_address};
@@ -224,11 +224,15 @@ impl Executor {
             is_reloading,
             is_young: latest.started >= Generation::started_now(),
             is_latest: latest_id == id && pool.serving == Some(id),
-            is_limited: matches!(latest.pool.application, Application::Program(_))
+            is_limited: latest.pool.application.program().is_some()
                 && (latest.pool.retirement.max_requests.is_some()
                     || latest.pool.retirement.memory_limit.is_some()),
             is_touched: reads && is_touched(),
-            boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
+            boots_once: latest
+                .pool
+                .application
+                .php()
+                .is_some_and(|php| php.worker.is_some()),
             is_older: began.is_none_or(|began| pool_restart::is_older(began, since)),
         };
         Some((generation.pool, situation))

@@ -2,7 +2,7 @@
 
 use super::{Context, Executor, Reload};
 use crate::config::fpm::release_of;
-use crate::config::{Application, Config, Pool};
+use crate::config::{Config, Pool};
 use crate::runtime::php::files::{Fingerprint, Origin};
 use crate::runtime::php::ini_snapshot::{Changes, IniSnapshot};
 use crate::runtime::php::settings::exposes;
@@ -126,9 +126,7 @@ impl Reload {
     }
 
     pub(super) fn expected_name(&mut self, context: &Context, pool: &Pool) -> Option<String> {
-        let Application::Php(php) = &pool.application else {
-            return None;
-        };
+        let php = pool.application.php()?;
         let (key, origin) = (start_key(pool)?, context.origin(pool)?);
         let start = self.starts.0.entry(key).or_insert_with(|| Start::new(&origin));
         if !exposes(php, start.held.ini()) {
@@ -142,9 +140,7 @@ impl Reload {
 }
 
 fn start_key(pool: &Pool) -> Option<Key> {
-    let Application::Php(php) = &pool.application else {
-        return None;
-    };
+    let php = pool.application.php()?;
     Some(Key {
         version: php.version.clone(),
         library: php.library.clone(),

@@ -6,7 +6,7 @@ use super::pools::RunningPool;
 use super::programs::RunningProgram;
 use super::totals::BoardTotals;
 use super::{Applications, Executor, GenerationId, Helpers, Pools, Rights};
-use crate::config::{Address, Application, ProcessManager, WorkerMode};
+use crate::config::{Address, ProcessManager, WorkerMode};
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, ListenerState};
 use crate::master::event::PoolId;
@@ -162,7 +162,7 @@ impl Pools {
         let serving = serving.and_then(|id| self.generations.get(&id));
         serving.is_some_and(|it| {
             // Workers stay while their program restarts.
-            let is_program = matches!(it.settings.pool.application, Application::Program(_));
+            let is_program = it.settings.pool.application.program().is_some();
             let has_worker = it
                 .slots
                 .values()
@@ -278,9 +278,9 @@ impl Pools {
     }
 
     fn helper_processes_status(&self, generation: &Generation) -> Vec<protocol::ProcessStatus> {
-        let Application::FastCgi(_) = &generation.settings.pool.application else {
+        if !generation.settings.pool.application.traits().starts_from_disk {
             return Vec::new();
-        };
+        }
         let now = clock::now();
         let mut programs: Vec<protocol::ProcessStatus> = generation
             .pages()
@@ -315,10 +315,7 @@ impl Pools {
 
 /// The boot of a generation's application, if it boots once; the times are the preloader's.
 fn boot(generation: &Generation) -> Option<protocol::Boot> {
-    let Application::Php(php) = &generation.settings.pool.application else {
-        return None;
-    };
-    let script = php.worker.as_ref()?;
+    let script = generation.settings.pool.application.php()?.worker.as_ref()?;
     let times = generation.make.boot.as_ref();
     let because = times.and_then(|times| times.boots_again.clone());
     let isolation = times.and_then(|times| times.isolation.clone());

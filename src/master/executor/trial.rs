@@ -4,7 +4,7 @@
 use super::Executor;
 use super::generation::Generation;
 use super::launches::exit_of_report;
-use crate::config::{Application, LeftOut, StartSetting, Trial};
+use crate::config::{LeftOut, StartSetting, Trial};
 use crate::control::protocol;
 use crate::master::event::{Event, GenerationId};
 use crate::spawn::error::Category;
@@ -20,10 +20,9 @@ impl Executor {
         }
         let zygote = report.pid.and_then(|pid| self.helpers.preloaders.get(&pid));
         let common = zygote.and_then(|it| it.members.sources());
-        match common.map(|common| &common.pool.application) {
+        match common.map(|common| common.pool.application.php()) {
             // Its pools get their own preloaders, which search for the setting.
-            Some(Application::Php(php)) => !php.php_admin_value.is_empty(),
-            Some(_) => false,
+            Some(php) => php.is_some_and(|php| !php.php_admin_value.is_empty()),
             None => self.on_trial(report).is_some(),
         }
     }
@@ -94,7 +93,7 @@ impl Executor {
         };
         let pool = &generation.settings.pool;
         let written = self.reload.config.start_settings.get(&pool.name);
-        let Application::Php(php) = &pool.application else {
+        let Some(php) = pool.application.php() else {
             return Vec::new();
         };
         let is_in_force = |setting: &&StartSetting| {
@@ -118,7 +117,7 @@ impl Generation {
     pub(super) fn settings_without_faults(&self) -> Settings {
         let mut settings = self.settings.clone();
         if let Some(trial) = &self.make.trial {
-            if let Application::Php(php) = &mut Arc::make_mut(&mut settings.pool).application {
+            if let Some(php) = Arc::make_mut(&mut settings.pool).application.php_mut() {
                 trial.apply(php);
             }
         }

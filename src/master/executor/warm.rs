@@ -8,7 +8,7 @@ use super::preloader::Command;
 use super::shared::Facts;
 use super::sources::Source;
 use super::{Context, Executor, Helpers, Pools};
-use crate::config::{Application, Php};
+use crate::config::Php;
 use crate::master::event::{Event, GenerationId};
 use crate::runtime::php::protocol::WARM_TIMEOUT;
 use crate::sys::fd::{copy, pipe};
@@ -159,13 +159,5 @@ fn allocated(file: &OwnedFd) -> u64 {
 }
 
 fn php(generation: &Generation) -> Option<&Php> {
-    match &generation.settings.pool.application {
-        Application::Php(php) => Some(php),
-        Application::Rust
-        | Application::Cgi(_)
-        | Application::FastCgi(_)
-        | Application::Http(_)
-        | Application::Program(_)
-        | Application::Wrapped(_) => None,
-    }
+    generation.settings.pool.application.php()
 }

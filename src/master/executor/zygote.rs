@@ -7,7 +7,7 @@ use super::preloader::Command;
 use super::provenance::credible_reason;
 use super::shared::common;
 use super::{Executor, Helpers, Pools};
-use crate::config::{Application, Config, Pool, Preloading, sharing};
+use crate::config::{Config, Pool, Preloading, sharing};
 use crate::master::event::{Ended, GenerationId};
 use crate::runtime::php::protocol::Parcel;
 use crate::spawn::report::Report;
@@ -52,7 +52,7 @@ impl Generation {
 
     /// The kind of its preloader, in the configuration's words, and the reason if it differs from the setting.
     pub(super) fn preloading(&self) -> (Option<String>, Option<String>) {
-        let Application::Php(php) = &self.settings.pool.application else {
+        let Some(php) = self.settings.pool.application.php() else {
             return (None, None);
         };
         if php.preloading != Preloading::Zygote || self.uses_zygote() {
@@ -64,7 +64,7 @@ impl Generation {
 
     pub(super) fn settings_in_use(&self) -> Settings {
         let mut settings = self.settings_without_faults();
-        if let Application::Php(php) = &mut Arc::make_mut(&mut settings.pool).application {
+        if let Some(php) = Arc::make_mut(&mut settings.pool).application.php_mut() {
             if php.preloading == Preloading::Zygote && !self.uses_zygote() {
                 php.preloading = Preloading::Own;
             }

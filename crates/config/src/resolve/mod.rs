@@ -1,6 +1,6 @@
 //! Resolves drafts to the model and checks all rules.
 
-mod application;
+pub(super) mod application;
 mod applications;
 mod confine;
 mod global;

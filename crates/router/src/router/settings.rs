@@ -4,6 +4,7 @@ use crate::applications::{Options, RestartMethod};
 use crate::config::Applications;
 use crate::inspector::own_settings::{at_once, is_concurrent, lower};
 use crate::inspector::protocol::{Kind, Settings};
+use forkyard_protocol::runtimes::Requests;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -74,7 +75,7 @@ impl Bounds {
             concurrency: at_once(kind, self.concurrency, own),
             spread: instances,
             restart_method: method.unwrap_or(pool.restart_method),
-            shares_program: matches!(kind, Kind::Node | Kind::Http),
+            shares_program: kind.traits().requests == Requests::Forwarded,
             ..pool
         }
     }

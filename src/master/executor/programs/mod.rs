@@ -11,7 +11,7 @@ use super::sources::Source;
 use super::spawner::{Purpose, Started};
 use super::worker::signal_of;
 use super::{Context, Executor, Helpers, Pools, Who};
-use crate::config::{Address, Application};
+use crate::config::Address;
 use crate::control::protocol;
 use crate::master::action::Force;
 use crate::master::event::{Ended, Event, GenerationId, PoolId};
@@ -103,7 +103,7 @@ impl Executor {
         let Some(generation) = self.pools.generations.get_mut(&id) else {
             return Ok(());
         };
-        let Application::Program(settings) = &generation.settings.pool.application else {
+        let Some(settings) = generation.settings.pool.application.program() else {
             return Ok(());
         };
         let instances = settings.instances as usize;
@@ -370,7 +370,7 @@ impl Executor {
 impl Pools {
     pub(super) fn has_program(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
-        generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
+        generation.is_some_and(|it| it.settings.pool.application.program().is_some())
     }
 
     pub(super) fn programs_of(&self, helpers: &Helpers, pool: PoolId) -> Vec<protocol::ProcessStatus> {

@@ -2,7 +2,6 @@
 //!
 //! The master's line stays in the socket for the wrapper; this step only peeks at it.
 
-use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::Socket;
 use crate::spawn::error::Category;
@@ -84,7 +83,7 @@ fn become_it(
                 .to_owned(),
         })?;
         // With the user's rights, because the directory is the user's.
-        if let Application::Wrapped(wrapped) = &settings.pool.application {
+        if let Some(wrapped) = settings.pool.application.wrapped() {
             path = wrapped.interpreter_now();
         }
         own_env = Some(&settings.pool.environment.own_env);
