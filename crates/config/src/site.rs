@@ -1,7 +1,7 @@
 //! Parses an application's own `forkyard.toml` and the equivalent part of `Passengerfile.json`.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -233,39 +233,53 @@ struct Passengerfile {
     max_requests: Option<u32>,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum PassengerfileError {
+    #[error("{}:{}:{}: error: not valid JSON", file.display(), error.line(), error.column())]
+    Json { file: PathBuf, error: serde_json::Error },
+    #[error(
+        "{}:{}:{}: error: a value of another type than Passenger documents",
+        file.display(),
+        error.line(),
+        error.column()
+    )]
+    Type { file: PathBuf, error: serde_json::Error },
+    #[error(
+        "{}: error: app_type: {} can't be run; it can be one of wsgi, python, rack, ruby, node, nodejs",
+        file.display(),
+        quoted(name)
+    )]
+    Runtime { file: PathBuf, name: String },
+    #[error("{}: error: envvars: {} can't be the name of a variable", file.display(), quoted(name))]
+    Variable { file: PathBuf, name: String },
+    #[error("{}: error: a text has NUL in it; leave it out", .0.display())]
+    Nul(PathBuf),
+}
+
 /// Parses `Passengerfile.json`. Returns `None` if it doesn't name the application's type.
 ///
 /// # Errors
 /// The problem, with its line.
-pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, String> {
-    let wrong =
-        |line: usize, column: usize, what: &str| format!("{}:{line}:{column}: error: {what}", path.display());
-    let file: Passengerfile = serde_json::from_slice(bytes).map_err(|error| {
-        let what = match error.classify() {
-            serde_json::error::Category::Data => "a value of another type than Passenger documents",
-            _ => "not valid JSON",
-        };
-        wrong(error.line(), error.column(), what)
+pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, PassengerfileError> {
+    let at = || path.to_owned();
+    let file: Passengerfile = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => PassengerfileError::Type { file: at(), error },
+        _ => PassengerfileError::Json { file: at(), error },
     })?;
-    let whole = |what: String| Err(format!("{}: error: {what}", path.display()));
     let runtime = match (&file.app_start_command, &file.app_type) {
         (Some(_), _) => Some(Runtime::Http),
         (None, Some(name)) => {
             let Some((_, runtime)) = TYPES.iter().find(|(word, _)| word == name) else {
-                return whole(format!(
-                    "app_type: {} can't be run; it can be one of wsgi, python, rack, ruby, node, nodejs",
-                    quoted(name)
-                ));
+                let name = name.clone();
+                return Err(PassengerfileError::Runtime { file: at(), name });
             };
             Some(*runtime)
         }
         (None, None) => None,
     };
     if let Some(name) = file.envvars.keys().find(|name| !is_name(name)) {
-        return whole(format!(
-            "envvars: {} can't be the name of a variable",
-            quoted(name)
-        ));
+        let name = name.clone();
+        return Err(PassengerfileError::Variable { file: at(), name });
     }
     let mut texts = file
         .envvars
@@ -273,7 +287,7 @@ pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, Stri
         .chain(&file.startup_file)
         .chain(&file.app_start_command);
     if texts.any(|text| text.contains('\0')) {
-        return whole("a text has NUL in it; leave it out".to_owned());
+        return Err(PassengerfileError::Nul(at()));
     }
     Ok(runtime.map(|runtime| Settings {
         runtime: Some(runtime),

@@ -183,7 +183,8 @@ fn no_file_of_an_allowed_length_takes_long() {
 
 #[test]
 fn passenger_s_file_is_understood_as_far_as_it_maps() {
-    let read = |text: &str| passengerfile(text.as_bytes(), Path::new("/p.json"));
+    let read =
+        |text: &str| passengerfile(text.as_bytes(), Path::new("/p.json")).map_err(|error| error.to_string());
     let settings = read(
         r#"{"app_type": "wsgi", "startup_file": "shop.py", "envvars": {"A": "1"}, "min_instances": 2, "port": 80}"#,
     );

@@ -334,7 +334,7 @@ pub(crate) fn start_php(
     role: Role,
     pushes_jobs: bool,
 ) -> Result<Php, Error> {
-    let own_lines = php_settings::start_lines(config).map_err(Error::Setting)?;
+    let own_lines = php_settings::start_lines(config).map_err(|unfit| Error::Setting(unfit.0))?;
     let before = std::env::var_os("PHP_INI_SCAN_DIR");
     let scanned = scanned_directories(config, before.as_deref());
     let feed = held

@@ -99,7 +99,7 @@ fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote,
     }
     let before = fd::open_ones()?;
     let php = start_php(config, held, Role::Zygote, settings.pool.pushes_jobs())?;
-    let lock = alone(&before, php.leaver().as_deref()).map_err(Error::Unfit)?;
+    let lock = alone(&before, php.leaver().as_deref()).map_err(|error| Error::Unfit(error.to_string()))?;
     program::let_go_of_code();
     heap::trim();
     let description = shared_mappings::describe()?;
@@ -139,23 +139,36 @@ fn prepare_for_many(description: &str) -> Result<(), sys::Error> {
     Ok(())
 }
 
+#[derive(Debug, thiserror::Error)]
+enum NotAlone {
+    #[error("{who} has started {count} threads")]
+    Threads { who: String, count: usize },
+    #[error("{who} has opened {target}")]
+    Opened { who: String, target: String },
+    #[error(transparent)]
+    System(#[from] forkyard_sys::Error),
+}
+
 /// Checks that a fork is complete: no other thread, and no descriptor that an extension opened and all would share.
 /// Returns OPcache's lock. `leaver`: the extension to blame.
-fn alone(before: &[(RawFd, String)], leaver: Option<&str>) -> Result<Option<RawFd>, String> {
+fn alone(before: &[(RawFd, String)], leaver: Option<&str>) -> Result<Option<RawFd>, NotAlone> {
     let who = leaver.map_or_else(
         || "an extension of PHP".to_owned(),
         |name| format!("the extension {name}"),
     );
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads != 1 {
-        return Err(format!("{who} has started {} threads", threads.saturating_sub(1)));
+        let count = threads.saturating_sub(1);
+        return Err(NotAlone::Threads { who, count });
     }
-    let now = fd::open_ones().map_err(|error| error.to_string())?;
     let mut lock = None;
-    for (fd, target) in now.into_iter().filter(|entry| !before.contains(entry)) {
+    for (fd, target) in fd::open_ones()?
+        .into_iter()
+        .filter(|entry| !before.contains(entry))
+    {
         let is_lock = LOCKS.iter().any(|name| target.contains(name));
         if !is_lock || lock.replace(fd).is_some() {
-            return Err(format!("{who} has opened {target}"));
+            return Err(NotAlone::Opened { who, target });
         }
     }
     Ok(lock)

@@ -419,7 +419,7 @@ fn schedule(
     }
     if let Err(reason) = crate::cron::check(&cron.value.0) {
         let remedy = "write five fields: minute, hour, day of month, month, day of week";
-        report.rule(cron, reason, remedy);
+        report.rule(cron, reason.to_string(), remedy);
     }
     let timezone = draft.timezone.or("UTC".to_owned());
     if !crate::cron::is_zone(&timezone) {

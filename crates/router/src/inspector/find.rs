@@ -317,7 +317,8 @@ impl AppRoot {
         let Some(content) = self.read_own(PASSENGERFILE)? else {
             return Ok(None);
         };
-        let said = site::passengerfile(&content.bytes, &self.root.join(PASSENGERFILE))?;
+        let said = site::passengerfile(&content.bytes, &self.root.join(PASSENGERFILE))
+            .map_err(|error| error.to_string())?;
         Ok(said.map(|settings| (settings, PASSENGERFILE, content.entry)))
     }
 
