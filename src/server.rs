@@ -1,6 +1,7 @@
 //! The public interface for programs that serve pools with their own functions.
 
-use crate::config::{self, Application, LogTarget};
+use crate::config::Workers;
+use crate::config::{self, LogTarget};
 use crate::daemon;
 use crate::logs::Log;
 use crate::master::{self, Frontend, Handlers, RunError};
@@ -120,7 +121,7 @@ impl Server {
 fn unused(config: &config::Config, handlers: &Handlers) -> Vec<String> {
     let has_pool = |name: &String| {
         let mut pools = config.pools.iter();
-        pools.any(|pool| pool.name == *name && matches!(pool.application, Application::Rust))
+        pools.any(|pool| pool.name == *name && pool.application.traits().workers == Workers::Daemon)
     };
     let mut names: Vec<String> = handlers.keys().filter(|name| !has_pool(name)).cloned().collect();
     names.sort();

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,7 +114,7 @@ impl Headers {
     }
 }
 
-fn compile(headers: &Headers, object: &Path) -> Result<(), String> {
+fn compile(headers: &Headers, object: &Path) -> Result<(), Box<dyn Error>> {
     let compiler = cc::Build::new()
         .opt_level(2)
         .debug(false)
@@ -129,8 +130,7 @@ fn compile(headers: &Headers, object: &Path) -> Result<(), String> {
         .flag_if_supported("-fvisibility=hidden")
         // Jumps between stacks fail the checks of the fortified longjmp(3).
         .flag_if_supported("-U_FORTIFY_SOURCE")
-        .try_get_compiler()
-        .map_err(|error| error.to_string())?;
+        .try_get_compiler()?;
     let output = compiler
         .to_command()
         .arg("-shared")
@@ -144,6 +144,8 @@ fn compile(headers: &Headers, object: &Path) -> Result<(), String> {
     if output.status.success() {
         Ok(())
     } else {
-        Err(String::from_utf8_lossy(&output.stderr).replace('\n', " | "))
+        Err(String::from_utf8_lossy(&output.stderr)
+            .replace('\n', " | ")
+            .into())
     }
 }

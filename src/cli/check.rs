@@ -3,7 +3,7 @@
 use super::output::refuse;
 use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, unit};
 use crate::config::sharing::is_start_setting;
-use crate::config::{self, Application, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Pool, Severity};
+use crate::config::{self, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Pool, Severity};
 use crate::master;
 use crate::secret;
 use clap::Args;
@@ -215,7 +215,7 @@ struct Start<'c> {
 fn starts(pools: &[Arc<Pool>]) -> Vec<Start<'_>> {
     let mut starts: Vec<Start<'_>> = Vec::new();
     for pool in pools.iter().filter(|pool| pool.applications.is_none()) {
-        let Application::Php(php) = &pool.application else {
+        let Some(php) = pool.application.php() else {
             continue;
         };
         let arguments = php_start::arguments(php, |name| name != PRELOAD);
@@ -289,11 +289,10 @@ impl Start<'_> {
     /// Returns the pool with the rejected setting.
     fn concerned(&self, problem: &str) -> Option<&Pool> {
         let name = problem.strip_prefix("Unable to set")?.split('\'').nth(1)?;
-        let has = |pool: &&&Pool| match &pool.application {
-            Application::Php(php) => {
-                (php.php_value.iter().chain(&php.php_admin_value)).any(|it| it.0 == name)
-            }
-            _ => false,
+        let has = |pool: &&&Pool| {
+            let php = pool.application.php().into_iter();
+            let mut settings = php.flat_map(|php| php.php_value.iter().chain(&php.php_admin_value));
+            settings.any(|it| it.0 == name)
         };
         self.pools.iter().find(has).copied()
     }

@@ -3,7 +3,7 @@
 
 use super::check::OWN;
 use crate::config::sharing::is_start_setting;
-use crate::config::{Application, Config, LeftOut, Php, Pool, StartSetting, Trial};
+use crate::config::{Config, LeftOut, Php, Pool, StartSetting, Trial};
 use crate::spawn::error::Ended;
 use crate::sys::identity::{self, Identity};
 use crate::sys::{clock, memfile, pidfd};
@@ -34,7 +34,7 @@ pub(super) fn faults(config: &Config, program: &Path) -> Vec<(String, Vec<LeftOu
     let mut found = Vec::new();
     for pool in config.pools.iter().filter(|pool| pool.applications.is_none()) {
         let settings = config.start_settings.get(&pool.name);
-        let (Some(settings), Application::Php(php)) = (settings, &pool.application) else {
+        let (Some(settings), Some(php)) = (settings, pool.application.php()) else {
             continue;
         };
         let start = Start::of(pool, php);

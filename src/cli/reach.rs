@@ -49,12 +49,9 @@ pub(super) fn barred(pools: &[Arc<Pool>]) -> Vec<Barred<'_>> {
 }
 
 fn directories(application: &Application) -> impl Iterator<Item = &Path> {
-    let scripts = match application {
-        Application::Php(php) => php.script_root.as_ref(),
-        Application::FastCgi(fastcgi) => fastcgi.script_root.as_ref(),
-        _ => None,
-    };
-    let scripts = scripts.map(|root| root.path.as_path());
+    let of_php = application.php().and_then(|php| php.script_root.as_ref());
+    let of_fastcgi = (application.fastcgi()).and_then(|fastcgi| fastcgi.script_root.as_ref());
+    let scripts = of_php.or(of_fastcgi).map(|root| root.path.as_path());
     application.root().into_iter().chain(scripts)
 }
 

@@ -1,7 +1,7 @@
 //! The command line's part of an upgrade.
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory};
-use crate::config::{Application, Config};
+use crate::config::Config;
 use crate::handover::{self, InheritedState};
 use crate::keeper::{self, KeeperSettings};
 use crate::logs::Log;
@@ -38,10 +38,7 @@ pub(super) fn rehearse(document: RawFd, load: impl FnOnce() -> Result<Config, St
         }
     };
     let preloader = program_directory().join("forkyard-php");
-    let needs_it = config
-        .pools
-        .iter()
-        .any(|pool| matches!(pool.application, Application::Php(_)));
+    let needs_it = config.pools.iter().any(|pool| pool.application.php().is_some());
     if needs_it && !preloader.exists() {
         eprintln!("{} is missing", preloader.display());
         return ExitCode::from(EXIT_CONFIG);

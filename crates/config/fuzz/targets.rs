@@ -1,11 +1,14 @@
 //! Fuzz targets of configuration files, php-fpm's files and applications' own files.
 
 use super::fpm::{Line, Machine, Options, OsFailure};
-use super::{Config, Errors, Kind, UserIds, World, glob, import as importing, parse, resolve, site};
+use super::{
+    Config, Errors, Kind, UserIds, World, WorldError, glob, import as importing, parse, resolve, site,
+};
 use forkyard_fuzz::{Target, target};
 use forkyard_protocol::inspector::Settings;
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -69,28 +72,32 @@ impl World for Alone<'_> {
         (name == "HOME").then(|| "/root".to_owned())
     }
 
-    fn resolve(&self, _: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    fn resolve(&self, _: &str, port: u16) -> Result<Vec<SocketAddr>, WorldError> {
         Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
     }
 
-    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, WorldError> {
         let is_it = pattern
             .to_str()
             .is_some_and(|pattern| glob::matches(pattern, FILE));
         Ok(is_it.then(|| FILE.into()).into_iter().collect())
     }
 
-    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+    fn read(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
         match path == Path::new(FILE) {
             true => Ok(self.file.to_vec()),
-            false => Err("No such file or directory (os error 2)".to_owned()),
+            false => Err(io::Error::from_raw_os_error(2).into()),
         }
     }
 }
 
 impl Machine for Alone<'_> {
     fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure> {
-        self.read(path).map_err(|text| OsFailure { text, code: Some(2) })
+        let failed = |error: WorldError| OsFailure {
+            text: error.to_string(),
+            code: Some(2),
+        };
+        self.read(path).map_err(failed)
     }
 
     fn php_version(&self, version: &str) -> Option<String> {
@@ -185,7 +192,8 @@ fn passengerfile(input: &[u8]) {
             assert!(settings.max_requests != Some(0) && settings.runtime.is_some());
         }
         Ok(None) => {}
-        Err(text) => {
+        Err(error) => {
+            let text = error.to_string();
             assert!(text.starts_with(FILE) && text.contains("error: "), "{text}");
             let location = text[FILE.len()..].split(' ').next().unwrap_or_default();
             if let Some(line) = location

@@ -118,11 +118,32 @@ pub enum DurationUnit {
     Exact,
 }
 
+/// Known errors have php-fpm's words.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatError {
+    #[error("only escape=default, escape=json and escape=none are known in the access.format ('{0}')")]
+    Escape(String),
+    #[error("missing closing embrace in the access.format")]
+    Embrace,
+    #[error("only {words} are allowed as a modifier for %{letter} ('{name}')")]
+    Modifier {
+        words: &'static str,
+        letter: char,
+        name: String,
+    },
+    #[error("the name of the {kind} must be set between embraces for %{letter}")]
+    Name { kind: &'static str, letter: char },
+    #[error("embrace is not allowed for modifier %{0}")]
+    NoModifier(char),
+    #[error("Invalid token in the access.format (%{0})")]
+    Token(char),
+}
+
 /// Parses a format.
 ///
 /// # Errors
-/// The format is invalid; known errors have php-fpm's wording.
-pub fn parse_format(format: &str) -> Result<Format, String> {
+/// The format is invalid.
+pub fn parse_format(format: &str) -> Result<Format, FormatError> {
     if format == JSON_NAME {
         return Ok(json());
     }
@@ -134,11 +155,7 @@ pub fn parse_format(format: &str) -> Result<Format, String> {
         "default" => Escape::Default,
         "json" => Escape::Json,
         "none" => Escape::None,
-        _ => {
-            return Err(format!(
-                "only escape=default, escape=json and escape=none are known in the access.format ('{name}')"
-            ));
-        }
+        _ => return Err(FormatError::Escape(name.to_owned())),
     };
     Ok(Format {
         tokens: parse_tokens(own)?,
@@ -162,7 +179,7 @@ fn json() -> Format {
     }
 }
 
-fn parse_tokens(format: &str) -> Result<Vec<Token>, String> {
+fn parse_tokens(format: &str) -> Result<Vec<Token>, FormatError> {
     let mut tokens = Vec::new();
     let mut rest = format;
     while let Some(at) = rest.find('%') {
@@ -173,7 +190,7 @@ fn parse_tokens(format: &str) -> Result<Vec<Token>, String> {
             let (word, after) = inside
                 .split_once('}')
                 .filter(|(_, after)| !after.is_empty())
-                .ok_or("missing closing embrace in the access.format")?;
+                .ok_or(FormatError::Embrace)?;
             name = Some(word).filter(|word| !word.is_empty());
             rest = after;
         }
@@ -198,17 +215,13 @@ fn add_text(tokens: &mut Vec<Token>, text: &str) {
     }
 }
 
-fn token(letter: char, name: Option<&str>) -> Result<Token, String> {
-    let only = |words: &str| {
-        format!(
-            "only {words} are allowed as a modifier for %{letter} ('{}')",
-            name.unwrap_or_default()
-        )
+fn token(letter: char, name: Option<&str>) -> Result<Token, FormatError> {
+    let only = |words| FormatError::Modifier {
+        words,
+        letter,
+        name: name.unwrap_or_default().to_owned(),
     };
-    let named = |kind: &str| {
-        let missing = || format!("the name of the {kind} must be set between embraces for %{letter}");
-        name.map(str::to_owned).ok_or_else(missing)
-    };
+    let named = |kind| name.map(str::to_owned).ok_or(FormatError::Name { kind, letter });
     let modifier = name.unwrap_or_default().to_ascii_lowercase();
     let time = || cut(name.unwrap_or(DEFAULT_TIME), TIME_BYTES).to_owned();
     let plain = match letter {
@@ -258,10 +271,10 @@ fn token(letter: char, name: Option<&str>) -> Result<Token, String> {
         'R' => Token::Peer,
         's' => Token::Status,
         'u' => Token::User,
-        _ => return Err(format!("Invalid token in the access.format (%{letter})")),
+        _ => return Err(FormatError::Token(letter)),
     };
     match name {
-        Some(_) => Err(format!("embrace is not allowed for modifier %{letter}")),
+        Some(_) => Err(FormatError::NoModifier(letter)),
         None => Ok(plain),
     }
 }
@@ -336,7 +349,7 @@ mod tests {
         assert_eq!(parse_format("escape=json").unwrap().tokens, []);
         assert_eq!(parse_format("%m escape=json").unwrap().escape, Escape::Default);
         assert_eq!(
-            parse_format("escape=xml %m").unwrap_err(),
+            parse_format("escape=xml %m").unwrap_err().to_string(),
             "only escape=default, escape=json and escape=none are known in the access.format ('xml')"
         );
     }
@@ -369,7 +382,11 @@ mod tests {
                 "only 'total', 'user' or 'system' are allowed as a modifier for %C ('x')",
             ),
         ] {
-            assert_eq!(parse_format(format).unwrap_err(), expected, "{format}");
+            assert_eq!(
+                parse_format(format).unwrap_err().to_string(),
+                expected,
+                "{format}"
+            );
         }
     }
 }

@@ -3,6 +3,8 @@
 use super::model::Address;
 use crate::path_pattern::PathPattern;
 pub use forkyard_protocol::inspector::Preload;
+pub use forkyard_protocol::runtimes::{Calls, Leaves, Requests, Workers};
+use forkyard_protocol::runtimes::{Kind, RuntimeTraits};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +26,41 @@ pub enum Application {
     Rust,
 }
 
+/// Where a job's script is configured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum JobScript {
+    Required,
+    Optional,
+    /// The application has no scripts.
+    Refused,
+}
+
+/// How long a preloader or program may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartTimes {
+    pub start_timeout: Duration,
+    /// It stops after the pool has had no worker for this long.
+    pub idle_timeout: Duration,
+}
+
 impl Application {
+    pub fn traits(&self) -> &'static RuntimeTraits {
+        let kind = match self {
+            Application::Php(_) => Kind::Php,
+            Application::Cgi(_) => Kind::Cgi,
+            Application::FastCgi(_) => Kind::Fastcgi,
+            Application::Program(program) if program.listens == Listens::Node => Kind::Node,
+            Application::Http(_) | Application::Program(_) => Kind::Http,
+            Application::Wrapped(wrapped) => match wrapped.interface {
+                Interface::Wsgi => Kind::Wsgi,
+                Interface::Asgi => Kind::Asgi,
+                Interface::Rack => Kind::Rack,
+            },
+            Application::Rust => Kind::Rust,
+        };
+        kind.traits()
+    }
+
     pub fn root(&self) -> Option<&Path> {
         match self {
             Application::Wrapped(wrapped) => Some(&wrapped.root),
@@ -32,6 +68,85 @@ impl Application {
             Application::Cgi(cgi) => cgi.root.as_deref(),
             Application::FastCgi(fastcgi) => fastcgi.root.as_deref(),
             Application::Php(_) | Application::Http(_) | Application::Rust => None,
+        }
+    }
+
+    /// The times of its preloader or program. `None`: the daemon starts neither before the workers.
+    pub fn start_times(&self) -> Option<StartTimes> {
+        let (start_timeout, idle_timeout) = match self {
+            Application::Php(php) => (php.start_timeout, php.preloader_idle_timeout),
+            Application::Wrapped(wrapped) => (wrapped.start_timeout, wrapped.preloader_idle_timeout),
+            Application::Program(program) => (program.start_timeout, program.preloader_idle_timeout),
+            Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => {
+                return None;
+            }
+        };
+        Some(StartTimes {
+            start_timeout,
+            idle_timeout,
+        })
+    }
+
+    pub(crate) fn job_script(&self) -> JobScript {
+        match self {
+            Application::Php(_) => JobScript::Required,
+            Application::Cgi(cgi) if cgi.script.is_none() => JobScript::Required,
+            Application::FastCgi(_) => JobScript::Optional,
+            Application::Cgi(_)
+            | Application::Http(_)
+            | Application::Program(_)
+            | Application::Wrapped(_)
+            | Application::Rust => JobScript::Refused,
+        }
+    }
+
+    /// The requests that a worker serves at once.
+    pub fn concurrency(&self) -> u32 {
+        match (self.traits().requests, self.wrapped()) {
+            (Requests::Threads | Requests::Loop, Some(wrapped)) => wrapped.concurrency.max(1),
+            (Requests::Forwarded, _) => u32::MAX,
+            (Requests::One | Requests::Threads | Requests::Loop, _) => 1,
+        }
+    }
+
+    /// Whether a worker can serve several requests at once. It then ends overdue requests itself.
+    pub fn is_concurrent(&self) -> bool {
+        self.traits().serves_http() || self.concurrency() > 1
+    }
+
+    pub fn php(&self) -> Option<&Php> {
+        match self {
+            Application::Php(php) => Some(php),
+            _ => None,
+        }
+    }
+
+    pub fn php_mut(&mut self) -> Option<&mut Php> {
+        match self {
+            Application::Php(php) => Some(php),
+            _ => None,
+        }
+    }
+
+    pub fn fastcgi(&self) -> Option<&FastCgi> {
+        match self {
+            Application::FastCgi(fastcgi) => Some(fastcgi),
+            _ => None,
+        }
+    }
+
+    /// An HTTP server started for the pool.
+    pub fn program(&self) -> Option<&Program> {
+        match self {
+            Application::Program(program) => Some(program),
+            _ => None,
+        }
+    }
+
+    pub fn wrapped(&self) -> Option<&Wrapped> {
+        match self {
+            Application::Wrapped(wrapped) => Some(wrapped),
+            _ => None,
         }
     }
 }
@@ -196,11 +311,6 @@ impl Wrapped {
             true => usual_interpreter(self.interface, &self.root, is_there),
             false => self.interpreter.clone(),
         }
-    }
-
-    /// Whether a worker serves several requests at once. It then answers overdue requests itself.
-    pub fn is_concurrent(&self) -> bool {
-        self.interface == Interface::Asgi || self.concurrency > 1
     }
 
     pub fn reforks(&self) -> bool {

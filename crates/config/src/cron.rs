@@ -18,11 +18,21 @@ pub struct Times {
     elapsed: Option<Crontab>,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum CronError {
+    #[error("it has {0} fields, not 5")]
+    Fields(usize),
+    #[error("{0}")]
+    Expression(String),
+    #[error(transparent)]
+    Zone(#[from] jiff::Error),
+}
+
 /// Checks an expression.
 ///
 /// # Errors
 /// Says in a line what is wrong.
-pub fn check(cron: &str) -> Result<(), String> {
+pub fn check(cron: &str) -> Result<(), CronError> {
     parse(cron, "UTC").map(|_| ())
 }
 
@@ -30,18 +40,15 @@ pub fn is_zone(name: &str) -> bool {
     TimeZone::get(name).is_ok()
 }
 
-fn parse(cron: &str, zone: &str) -> Result<Crontab, String> {
+fn parse(cron: &str, zone: &str) -> Result<Crontab, CronError> {
     let fields = cron.split_whitespace().count();
     if fields != 5 {
-        return Err(format!("it has {fields} fields, not 5"));
+        return Err(CronError::Fields(fields));
     }
     cronexpr::parse_crontab(&format!("{cron} {zone}")).map_err(|error| {
         let text = error.to_string();
-        text.lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty())
-            .collect::<Vec<_>>()
-            .join(" ")
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        CronError::Expression(lines.collect::<Vec<_>>().join(" "))
     })
 }
 
@@ -50,14 +57,14 @@ impl Times {
     ///
     /// # Errors
     /// The problem in one line.
-    pub fn new(cron: &str, zone: &str) -> Result<Times, String> {
+    pub fn new(cron: &str, zone: &str) -> Result<Times, CronError> {
         let wall = parse(cron, "UTC")?;
         let follows_time = cron
             .split_whitespace()
             .nth(1)
             .is_some_and(|hour| hour.starts_with('*'));
         let elapsed = follows_time.then(|| parse(cron, zone)).transpose()?;
-        let zone = TimeZone::get(zone).map_err(|error| error.to_string())?;
+        let zone = TimeZone::get(zone)?;
         Ok(Times { zone, wall, elapsed })
     }
 

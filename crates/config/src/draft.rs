@@ -1,12 +1,13 @@
 //! A configuration's tables as written. [`settings`](super::settings) has the keys of each.
 
-use super::application::Interface;
 use super::error::Location;
+pub(super) use super::resolve::application::ApplicationDraft;
 pub(super) use super::settings::{
     ApplicationsDraft, CgiDraft, FastCgiDraft, GlobalDraft, HttpDraft, JobQueueDraft, JobScheduleDraft,
     JobsDraft, PhpDraft, PoolDraft, WrappedDraft,
 };
 use super::units::Routing;
+use forkyard_protocol::runtimes::Kind;
 
 #[derive(Debug)]
 pub(super) struct JobsText {
@@ -14,19 +15,6 @@ pub(super) struct JobsText {
     pub(super) draft: JobsDraft,
     pub(super) queues: Vec<(String, Location, JobQueueDraft)>,
     pub(super) schedules: Vec<(String, Location, JobScheduleDraft)>,
-}
-
-#[derive(Debug)]
-pub(super) enum ApplicationDraft {
-    Absent,
-    Wrong,
-    Php(Box<PhpDraft>),
-    Cgi(Box<CgiDraft>),
-    Http(Box<HttpDraft>),
-    Node(Box<HttpDraft>),
-    FastCgi(Box<FastCgiDraft>),
-    Wrapped(Interface, Box<WrappedDraft>),
-    Rust,
 }
 
 #[derive(Debug)]
@@ -43,6 +31,10 @@ impl PoolText {
     pub(super) fn runtime_location(&self) -> &Location {
         let runtime = self.draft.runtime.written();
         runtime.map_or(&self.location, |runtime| &runtime.location)
+    }
+
+    pub(super) fn runtime(&self) -> Option<Kind> {
+        Kind::named(self.draft.runtime.text()?)
     }
 
     pub(super) fn is_routed(&self) -> bool {

@@ -1,7 +1,8 @@
 //! Renders the effective configuration with the source of each value.
 
 use super::flat_keys::FlatKeys;
-use super::settings::{self, RUNTIMES, Section};
+use super::settings::{self, Section};
+use forkyard_protocol::runtimes::Kind;
 use std::fmt::Write as _;
 
 const COLUMN: usize = 56;
@@ -66,8 +67,7 @@ impl Effective {
         }
         let runtime = self.keys.iter().find(|(key, ..)| key == "application.runtime");
         let runtime = runtime.map(|(_, value, _)| value.trim().trim_matches('"'));
-        let known = RUNTIMES.iter().find(|(name, _)| Some(*name) == runtime);
-        let section = known.and_then(|(_, section)| *section);
+        let section = runtime.and_then(Kind::named).and_then(settings::of_runtime);
         let is_routed = self.keys.iter().any(|(key, ..)| key.starts_with("applications."));
         let applications = is_routed.then_some(Section::Applications);
         [Section::Pool]

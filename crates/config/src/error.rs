@@ -58,35 +58,25 @@ impl fmt::Display for Severity {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Kind {
-    Unreadable {
-        reason: String,
-    },
-    Syntax {
-        problem: String,
-        advice: Option<String>,
-    },
+    #[error("can't be read: {reason}")]
+    Unreadable { reason: String },
+    #[error("not valid TOML: {problem}{}", after_semicolon(advice.as_deref()))]
+    Syntax { problem: String, advice: Option<String> },
+    #[error("unknown key{}", after_semicolon(advice.as_deref()))]
     UnknownKey {
         /// A similar key, or the right section.
         advice: Option<String>,
     },
-    Value {
-        found: String,
-        expected: String,
-    },
-    Range {
-        found: i64,
-        least: i64,
-        most: i64,
-    },
-    Missing {
-        write: String,
-    },
-    Rule {
-        problem: String,
-        remedy: String,
-    },
+    #[error("{found} is not {expected}")]
+    Value { found: String, expected: String },
+    #[error("{found} is out of range; give a whole number from {least} to {most}")]
+    Range { found: i64, least: i64, most: i64 },
+    #[error("missing; write {write}")]
+    Missing { write: String },
+    #[error("{problem}; {remedy}")]
+    Rule { problem: String, remedy: String },
 }
 
 impl Kind {
@@ -98,31 +88,8 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kind::Unreadable { reason } => write!(f, "can't be read: {reason}"),
-            Kind::Syntax {
-                problem,
-                advice: None,
-            } => write!(f, "not valid TOML: {problem}"),
-            Kind::Syntax {
-                problem,
-                advice: Some(advice),
-            } => write!(f, "not valid TOML: {problem}; {advice}"),
-            Kind::UnknownKey { advice: None } => write!(f, "unknown key"),
-            Kind::UnknownKey { advice: Some(advice) } => write!(f, "unknown key; {advice}"),
-            Kind::Value { found, expected } => write!(f, "{found} is not {expected}"),
-            Kind::Range { found, least, most } => {
-                write!(
-                    f,
-                    "{found} is out of range; give a whole number from {least} to {most}"
-                )
-            }
-            Kind::Missing { write } => write!(f, "missing; write {write}"),
-            Kind::Rule { problem, remedy } => write!(f, "{problem}; {remedy}"),
-        }
-    }
+fn after_semicolon(advice: Option<&str>) -> String {
+    advice.map(|advice| format!("; {advice}")).unwrap_or_default()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::geteuid;
 
 use super::error::{Diagnostic, Errors, Kind, Location};
-use super::{Loaded, UserIds, World, glob, memory, overrides, resolve};
+use super::{Loaded, UserIds, World, WorldError, glob, memory, overrides, resolve};
 
 const MAX_FILE_BYTES: u64 = 16 << 20;
 const MAX_APPLICATION_FILE_BYTES: u64 = 1 << 20;
@@ -52,7 +52,9 @@ fn with_bytes<T>(path: &Path, read: fn(&[u8], &Path, &dyn World) -> Result<T, Er
         )],
     };
     let host = Host::default();
-    let named = |reason| format!("{reason}; name the configuration with -c FILE, and let this user read it");
+    let named = |reason: WorldError| {
+        format!("{reason}; name the configuration with -c FILE, and let this user read it")
+    };
     let bytes = host.read(path).map_err(named).map_err(failure)?;
     read(&bytes, path, &host)
 }
@@ -153,21 +155,21 @@ impl World for Host {
         [limit, total].into_iter().flatten().min()
     }
 
-    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, WorldError> {
         let found = (host, port).to_socket_addrs();
         found.map(Iterator::collect).map_err(|error| {
             let text = error.to_string();
             // std puts its own words before getaddrinfo(3)'s message.
-            text.rsplit_once(": ")
-                .map_or(text.clone(), |(_, reason)| reason.to_owned())
+            let reason = text.rsplit_once(": ").map_or(text.as_str(), |(_, reason)| reason);
+            WorldError::Message(reason.to_owned())
         })
     }
 
-    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, WorldError> {
         let mut found = vec![PathBuf::new()];
         for component in pattern.components() {
             let part = match component {
-                Component::Normal(part) => part.to_str().ok_or("the pattern is not UTF-8")?,
+                Component::Normal(part) => part.to_str().ok_or(WorldError::Pattern)?,
                 other => {
                     found.iter_mut().for_each(|path| path.push(other));
                     continue;
@@ -189,13 +191,12 @@ impl World for Host {
         Ok(found)
     }
 
-    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+    fn read(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
         log::debug!(target: "forkyard::config", "reading {}", path.display());
-        let file = fs::File::open(path).map_err(|error| error.to_string())?;
-        read_at_most(MAX_FILE_BYTES, file)
+        read_at_most(MAX_FILE_BYTES, fs::File::open(path)?)
     }
 
-    fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, String> {
+    fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
         if !geteuid().is_root() {
             return read_regular(path);
         }
@@ -203,47 +204,44 @@ impl World for Host {
         let found = process::within_a_moment(&whose, || {
             let (is_right, bytes) = match read_regular(path) {
                 Ok(bytes) => (1, bytes),
-                Err(problem) => (0, problem.into_bytes()),
+                Err(problem) => (0, problem.to_string().into_bytes()),
             };
             Finding::from([&[is_right][..], &bytes].concat())
         });
-        let found = found.ok_or("it can't be read in time: a file system on its path does not answer")?;
-        match found.bytes.split_first() {
+        match found.ok_or(WorldError::Hangs)?.bytes.split_first() {
             Some((1, bytes)) => Ok(bytes.to_vec()),
-            Some((_, problem)) => Err(String::from_utf8_lossy(problem).into_owned()),
-            None => Err("it can't be read".to_owned()),
+            Some((_, problem)) => Err(WorldError::Message(String::from_utf8_lossy(problem).into_owned())),
+            None => Err(WorldError::Unreadable),
         }
     }
 }
 
 /// Reads a regular file. Follows links only if other users can't change the directories above.
-fn read_regular(path: &Path) -> Result<Vec<u8>, String> {
-    let said = |error: io::Error| error.to_string();
+fn read_regular(path: &Path) -> Result<Vec<u8>, WorldError> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW;
-    let entry = HeldEntry::resolve(path).map_err(said)?;
+    let entry = HeldEntry::resolve(path)?;
     let kind = |mode| SFlag::from_bits_truncate(mode) & SFlag::S_IFMT;
     // Opening a device could have side effects.
-    if kind(entry.stat().map_err(said)?.st_mode) != SFlag::S_IFREG {
-        return Err("it is no regular file".to_owned());
+    if kind(entry.stat()?.st_mode) != SFlag::S_IFREG {
+        return Err(WorldError::NotRegular);
     }
-    let file = fs::File::from(entry.open(flags, Mode::empty()).map_err(said)?);
-    let opened = file.metadata().map_err(said)?;
+    let file = fs::File::from(entry.open(flags, Mode::empty())?);
+    let opened = file.metadata()?;
     if !opened.is_file() {
-        return Err("it is no regular file".to_owned());
+        return Err(WorldError::NotRegular);
     }
     // Another link may belong to another user.
     if opened.nlink() > 1 && !entry.is_guarded() {
-        return Err("it has several names; copy it".to_owned());
+        return Err(WorldError::SeveralNames);
     }
     read_at_most(MAX_APPLICATION_FILE_BYTES, file)
 }
 
-fn read_at_most(most: u64, file: fs::File) -> Result<Vec<u8>, String> {
+fn read_at_most(most: u64, file: fs::File) -> Result<Vec<u8>, WorldError> {
     let mut bytes = Vec::new();
-    let read = file.take(most + 1).read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
+    file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(format!("it is longer than {most} bytes"));
+        return Err(WorldError::TooLong(most));
     }
     Ok(bytes)
 }
@@ -255,27 +253,31 @@ fn ids(user: Account) -> UserIds {
     }
 }
 
-fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
+fn matching(directory: &Path, pattern: &str) -> Result<Vec<PathBuf>, WorldError> {
     let opened = if directory.as_os_str().is_empty() {
         Path::new(".")
     } else {
         directory
+    };
+    let failed = |error| WorldError::Directory {
+        directory: opened.to_owned(),
+        error,
     };
     let entries = match fs::read_dir(opened) {
         Ok(entries) => entries,
         Err(error)
             if matches!(
                 error.kind(),
-                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
             ) =>
         {
             return Ok(Vec::new());
         }
-        Err(error) => return Err(format!("{}: {error}", opened.display())),
+        Err(error) => return Err(failed(error)),
     };
     let mut found = Vec::new();
     for entry in entries {
-        let entry = entry.map_err(|error| format!("{}: {error}", opened.display()))?;
+        let entry = entry.map_err(failed)?;
         if entry
             .file_name()
             .to_str()

@@ -71,7 +71,7 @@ pub use skip::Skipped;
 pub use start_settings::{LeftOut, StartSetting, Trial};
 pub use units::duration;
 pub use watch::{Watched, missing_directory, watched};
-pub use world::{UserIds, World};
+pub use world::{UserIds, World, WorldError};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {

@@ -1,7 +1,7 @@
 //! Decides which pools share a zygote, and which settings the zygote starts with. A pool's other settings are applied
 //! in its workers after the fork.
 
-use super::application::{Application, Php, Preloading, RequestSettings};
+use super::application::{Php, Preloading, RequestSettings};
 use super::jobs::JOBS_VARIABLE;
 use super::model::{Environment, Pool};
 use std::time::Duration;
@@ -48,12 +48,13 @@ pub fn is_zygote_setting(name: &str) -> bool {
 }
 
 pub fn wants_zygote(pool: &Pool) -> bool {
-    php(pool).is_some_and(|php| php.preloading == Preloading::Zygote)
+    let php = pool.application.php();
+    php.is_some_and(|php| php.preloading == Preloading::Zygote)
 }
 
 /// Why a pool can't use a zygote, and the remedy; `None` if it can.
 pub fn zygote_refusal(pool: &Pool) -> Option<(String, &'static str)> {
-    let php = php(pool)?;
+    let php = pool.application.php()?;
     let own = "write preloader = \"own\"";
     let refused = |key: &str, remedy| {
         Some((
@@ -93,7 +94,7 @@ pub fn choose(pool: &mut Pool, is_root: bool) {
     let is_early = |name: &String| EARLY_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
     let may = is_root && is_users && !pool.environment.env.iter().any(|(name, _)| is_early(name));
     if may && zygote_refusal(pool).is_none() {
-        if let Application::Php(php) = &mut pool.application {
+        if let Some(php) = pool.application.php_mut() {
             php.preloading = Preloading::Zygote;
         }
     }
@@ -113,12 +114,12 @@ pub fn label(pool: &Pool) -> &str {
 /// Returns the settings that a zygote starts with: of the pool's, those that PHP's start depends on. Pools with equal
 /// results can share a zygote.
 pub fn common(pool: &Pool) -> Pool {
+    let mut application = pool.application.clone();
+    if let Some(php) = application.php_mut() {
+        *php = common_php(php);
+    }
     Pool {
         title: pool.title.clone(),
-        application: match &pool.application {
-            Application::Php(php) => Application::Php(common_php(php)),
-            other => other.clone(),
-        },
         environment: Environment {
             clear_env: pool.environment.clear_env,
             env: START_VARIABLES
@@ -127,6 +128,7 @@ pub fn common(pool: &Pool) -> Pool {
                 .collect(),
             ..Environment::default()
         },
+        application,
         ..Pool::default()
     }
 }
@@ -158,11 +160,4 @@ fn common_settings(php: &Php) -> Vec<(String, String)> {
 fn variable<'p>(pool: &'p Pool, name: &str) -> Option<&'p str> {
     let found = pool.environment.env.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| value.as_str())
-}
-
-fn php(pool: &Pool) -> Option<&Php> {
-    match &pool.application {
-        Application::Php(php) => Some(php),
-        _ => None,
-    }
 }

@@ -1,7 +1,7 @@
 //! Parses an application's own `forkyard.toml` and the equivalent part of `Passengerfile.json`.
 
 use std::collections::BTreeMap;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -15,21 +15,8 @@ use super::source::Source;
 use super::units::{self, Flag, Form, Size, Text, Time, Whole};
 use super::value::{Parse, quoted};
 use crate::application::{Listens, MOST_CONCURRENCY, MOST_THREADS};
-use forkyard_protocol::inspector::{Handshake, Kind as Runtime, Settings};
-
-const RUNTIMES: [(&str, Runtime); 8] = [
-    ("php", Runtime::Php),
-    ("wsgi", Runtime::Wsgi),
-    ("asgi", Runtime::Asgi),
-    ("rack", Runtime::Rack),
-    ("node", Runtime::Node),
-    ("http", Runtime::Http),
-    ("fastcgi", Runtime::Fastcgi),
-    ("cgi", Runtime::Cgi),
-];
-
-/// Not available to applications of an application pool.
-const HANDLER: &str = "rust";
+use forkyard_protocol::inspector::{Handshake, Settings};
+use forkyard_protocol::runtimes::{Kind as Runtime, RUNTIMES};
 
 pub const MOST_BYTES: usize = 64 * 1024;
 const MOST_MISTAKES: usize = 20;
@@ -44,11 +31,6 @@ const TYPES: [(&str, Runtime); 6] = [
 ];
 
 const MOST: i64 = 1_000_000_000;
-
-pub fn runtime_name(runtime: Runtime) -> &'static str {
-    let found = RUNTIMES.iter().find(|(_, known)| *known == runtime);
-    found.map_or("", |(word, _)| word)
-}
 
 /// Parses `forkyard.toml`. `path` is its name in messages.
 ///
@@ -148,17 +130,20 @@ fn where_it_listens(listens: Listens) -> Handshake {
 fn runtime(field: &Field<Text>, report: &mut Report<'_>) -> Option<Runtime> {
     let written = field.written()?;
     let name = written.value.0.as_str();
-    if let Some((_, runtime)) = RUNTIMES.iter().find(|(word, _)| *word == name) {
-        return Some(*runtime);
+    match Runtime::named(name) {
+        Some(runtime) if runtime.traits().is_for_many => return Some(runtime),
+        Some(runtime) => {
+            let remedy = "give the program that embeds forkyard a pool with this runtime";
+            let problem = format!("{} needs its own pool", runtime.traits().title);
+            report.rule(written, problem, remedy);
+        }
+        None => {
+            let known = RUNTIMES.iter().filter(|runtime| runtime.is_for_many);
+            let words: Vec<&str> = known.map(|runtime| runtime.name).collect();
+            let remedy = known::suggestion(name, &words, &format!("it can be one of {}", words.join(", ")));
+            report.rule(written, format!("{} is no known runtime", quoted(name)), remedy);
+        }
     }
-    if name == HANDLER {
-        let remedy = "give the program that embeds forkyard a pool with this runtime";
-        report.rule(written, "a handler in Rust needs its own pool".to_owned(), remedy);
-        return None;
-    }
-    let words: Vec<&str> = RUNTIMES.iter().map(|(word, _)| *word).collect();
-    let remedy = known::suggestion(name, &words, &format!("it can be one of {}", words.join(", ")));
-    report.rule(written, format!("{} is no known runtime", quoted(name)), remedy);
     None
 }
 
@@ -248,39 +233,53 @@ struct Passengerfile {
     max_requests: Option<u32>,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum PassengerfileError {
+    #[error("{}:{}:{}: error: not valid JSON", file.display(), error.line(), error.column())]
+    Json { file: PathBuf, error: serde_json::Error },
+    #[error(
+        "{}:{}:{}: error: a value of another type than Passenger documents",
+        file.display(),
+        error.line(),
+        error.column()
+    )]
+    Type { file: PathBuf, error: serde_json::Error },
+    #[error(
+        "{}: error: app_type: {} can't be run; it can be one of wsgi, python, rack, ruby, node, nodejs",
+        file.display(),
+        quoted(name)
+    )]
+    Runtime { file: PathBuf, name: String },
+    #[error("{}: error: envvars: {} can't be the name of a variable", file.display(), quoted(name))]
+    Variable { file: PathBuf, name: String },
+    #[error("{}: error: a text has NUL in it; leave it out", .0.display())]
+    Nul(PathBuf),
+}
+
 /// Parses `Passengerfile.json`. Returns `None` if it doesn't name the application's type.
 ///
 /// # Errors
 /// The problem, with its line.
-pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, String> {
-    let wrong =
-        |line: usize, column: usize, what: &str| format!("{}:{line}:{column}: error: {what}", path.display());
-    let file: Passengerfile = serde_json::from_slice(bytes).map_err(|error| {
-        let what = match error.classify() {
-            serde_json::error::Category::Data => "a value of another type than Passenger documents",
-            _ => "not valid JSON",
-        };
-        wrong(error.line(), error.column(), what)
+pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, PassengerfileError> {
+    let at = || path.to_owned();
+    let file: Passengerfile = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => PassengerfileError::Type { file: at(), error },
+        _ => PassengerfileError::Json { file: at(), error },
     })?;
-    let whole = |what: String| Err(format!("{}: error: {what}", path.display()));
     let runtime = match (&file.app_start_command, &file.app_type) {
         (Some(_), _) => Some(Runtime::Http),
         (None, Some(name)) => {
             let Some((_, runtime)) = TYPES.iter().find(|(word, _)| word == name) else {
-                return whole(format!(
-                    "app_type: {} can't be run; it can be one of wsgi, python, rack, ruby, node, nodejs",
-                    quoted(name)
-                ));
+                let name = name.clone();
+                return Err(PassengerfileError::Runtime { file: at(), name });
             };
             Some(*runtime)
         }
         (None, None) => None,
     };
     if let Some(name) = file.envvars.keys().find(|name| !is_name(name)) {
-        return whole(format!(
-            "envvars: {} can't be the name of a variable",
-            quoted(name)
-        ));
+        let name = name.clone();
+        return Err(PassengerfileError::Variable { file: at(), name });
     }
     let mut texts = file
         .envvars
@@ -288,7 +287,7 @@ pub fn passengerfile(bytes: &[u8], path: &Path) -> Result<Option<Settings>, Stri
         .chain(&file.startup_file)
         .chain(&file.app_start_command);
     if texts.any(|text| text.contains('\0')) {
-        return whole("a text has NUL in it; leave it out".to_owned());
+        return Err(PassengerfileError::Nul(at()));
     }
     Ok(runtime.map(|runtime| Settings {
         runtime: Some(runtime),

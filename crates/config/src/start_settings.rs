@@ -4,7 +4,7 @@
 //! memory size or a preload script. Here PHP starts with them, and some values make it fail. The search works by trial,
 //! since extensions may have unknown settings.
 
-use super::application::{Application, Php};
+use super::application::Php;
 use super::draft::{ApplicationDraft, PhpDraft, PoolText};
 use super::error::Location;
 use super::model::Pool;
@@ -43,7 +43,7 @@ impl StartSetting {
 }
 
 pub(super) fn of(text: &PoolText, pool: &Pool) -> Vec<StartSetting> {
-    let (ApplicationDraft::Php(draft), Application::Php(php)) = (&text.application, &pool.application) else {
+    let (ApplicationDraft::Php(draft), Some(php)) = (&text.application, pool.application.php()) else {
         return Vec::new();
     };
     let mut settings: Vec<StartSetting> = written(draft, php).collect();

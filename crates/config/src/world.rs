@@ -1,5 +1,6 @@
 //! The machine, as configuration rules see it.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,30 @@ use std::path::{Path, PathBuf};
 pub struct UserIds {
     pub uid: u32,
     pub gid: u32,
+}
+
+/// Why the machine gives no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    #[error(transparent)]
+    System(#[from] io::Error),
+    #[error("{}: {error}", directory.display())]
+    Directory { directory: PathBuf, error: io::Error },
+    #[error("the pattern is not UTF-8")]
+    Pattern,
+    #[error("it is longer than {0} bytes")]
+    TooLong(u64),
+    #[error("it is no regular file")]
+    NotRegular,
+    #[error("it has several names; copy it")]
+    SeveralNames,
+    #[error("it can't be read in time: a file system on its path does not answer")]
+    Hangs,
+    #[error("it can't be read")]
+    Unreadable,
+    /// The message of getaddrinfo(3) or of another process.
+    #[error("{0}")]
+    Message(String),
 }
 
 /// Queries about the machine. Only reading can fail.
@@ -49,22 +74,22 @@ pub trait World {
     ///
     /// # Errors
     /// getaddrinfo(3)'s message.
-    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String>;
+    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, WorldError>;
     /// Excludes directories. Sorted.
     ///
     /// # Errors
     /// The pattern is invalid or a directory unreadable.
-    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String>;
+    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, WorldError>;
     /// Reads a file.
     ///
     /// # Errors
     /// The system's message.
-    fn read(&self, path: &Path) -> Result<Vec<u8>, String>;
+    fn read(&self, path: &Path) -> Result<Vec<u8>, WorldError>;
     /// Reads a file that an application's owner controls, without blocking on it or following untrusted links.
     ///
     /// # Errors
     /// The system's message, or the problem with the file.
-    fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, String> {
+    fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
         self.read(path)
     }
 }

@@ -12,7 +12,6 @@ mod configuration;
 mod daemon;
 mod gateway;
 mod hosts;
-mod kinds;
 mod page;
 mod params;
 mod port;

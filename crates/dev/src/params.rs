@@ -1,6 +1,5 @@
 //! Builds a request's parameters as a web server does.
 
-use crate::kinds::traits;
 use crate::reply::WEBSOCKET;
 use crate::site::Target;
 use crate::subject::{Subject, What};
@@ -116,7 +115,7 @@ fn has_own_path(subject: &Subject) -> bool {
     let What::Application { kind, .. } = subject.what else {
         return false;
     };
-    traits(kind).is_plain_cgi
+    kind.traits().is_plain_cgi
 }
 
 fn bytes(path: &Path) -> &[u8] {

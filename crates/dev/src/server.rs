@@ -4,7 +4,6 @@ use crate::configuration::{self, Paths};
 use crate::daemon::{self, Daemon};
 use crate::gateway::{self, Begun, Upload};
 use crate::hosts::Hosts;
-use crate::kinds::traits;
 use crate::page::{self, page};
 use crate::params::{self, Ends, params};
 use crate::reply::{self, Reply, Served, WEBSOCKET};
@@ -356,7 +355,7 @@ fn wants_websocket(request: &Request<Incoming>, subject: &Subject) -> bool {
         texts.any(|text| text.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
     };
     let can = match &subject.what {
-        What::Application { kind, .. } => traits(*kind).has_websockets,
+        What::Application { kind, .. } => kind.traits().serves_http(),
         What::Documents => false,
     };
     can && request.method() == Method::GET
@@ -398,7 +397,7 @@ fn needs_other_configuration(before: &Subject, now: &Subject) -> bool {
 fn needs_length(subject: &Subject) -> bool {
     match &subject.what {
         What::Documents => true,
-        What::Application { kind, .. } => traits(*kind).needs_length,
+        What::Application { kind, .. } => kind.traits().needs_length,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::subject::{Subject, What};
 use forkyard_base::text::percent_decoded;
-use forkyard_protocol::inspector::Kind;
+use forkyard_protocol::runtimes::Paths;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -68,9 +68,9 @@ fn named(subject: &Subject, path: &str, is_reading: bool) -> Target {
     else {
         return scripts(&subject.root, path, true);
     };
-    match (kind, &subject.documents) {
-        (Kind::Php, Some(documents)) => scripts(documents, path, true),
-        (Kind::Cgi, _) if !is_one_program => scripts(&subject.root, path, false),
+    match (kind.traits().paths, &subject.documents) {
+        (Paths::Scripts, Some(documents)) => scripts(documents, path, true),
+        (Paths::Programs, _) if !is_one_program => scripts(&subject.root, path, false),
         (_, Some(documents)) if is_reading && !is_hidden(path) => {
             let file = documents.join(path.trim_start_matches('/'));
             match file.is_file() {

@@ -1,7 +1,7 @@
 //! Detects the application in a directory, as an application pool does, and checks that this machine can run it.
 
-use crate::kinds::traits;
-use forkyard_protocol::inspector::{FoundApplication, Kind};
+use forkyard_protocol::inspector::FoundApplication;
+use forkyard_protocol::runtimes::{Kind, Paths};
 use forkyard_router::inspector::find::{self, Terms};
 use forkyard_router::inspector::signs;
 use forkyard_sys::identity;
@@ -43,7 +43,7 @@ impl Subject {
             What::Documents => "PHP and files".to_owned(),
             What::Application { kind, file, .. } => {
                 let file = file.as_ref().map(|file| format!(", {}", file.display()));
-                format!("{}{}", traits(*kind).name, file.unwrap_or_default())
+                format!("{}{}", kind.traits().title, file.unwrap_or_default())
             }
         }
     }
@@ -82,7 +82,7 @@ pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
             documents: Some(root.to_owned()),
             what: What::Documents,
         }),
-        Err(refused) => Err(refused.why),
+        Err(refused) => Err(refused.why.to_string()),
     }
 }
 
@@ -97,10 +97,10 @@ fn application(found: FoundApplication) -> Subject {
     let file = startup_file.and_then(|file| file.strip_prefix(&root).ok().map(Path::to_owned));
     let public = root.join(PUBLIC);
     let is_in_public = file.as_deref().is_some_and(|file| file.starts_with(PUBLIC));
-    let documents = match kind {
-        Kind::Php if is_in_public => Some(public),
-        Kind::Php => Some(root.clone()),
-        _ => public.is_dir().then_some(public),
+    let documents = match kind.traits().paths {
+        Paths::Scripts if is_in_public => Some(public),
+        Paths::Scripts => Some(root.clone()),
+        Paths::Programs | Paths::Application => public.is_dir().then_some(public),
     };
     Subject {
         root,
@@ -155,7 +155,7 @@ fn check(subject: &Subject) -> Result<(), String> {
     let has_venv = signs::PYTHONS
         .iter()
         .any(|python| subject.root.join(python).exists());
-    let (programs, packages) = traits(kind).programs;
+    let (programs, packages) = kind.traits().programs;
     if programs.is_empty() || (has_venv && matches!(kind, Kind::Wsgi | Kind::Asgi)) {
         return Ok(());
     }
@@ -170,7 +170,7 @@ fn check(subject: &Subject) -> Result<(), String> {
     Err(format!(
         "{} is an application in {}, and {} is not installed: apt install {packages}",
         subject.root.display(),
-        traits(kind).name,
+        kind.traits().title,
         programs[0]
     ))
 }

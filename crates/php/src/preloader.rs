@@ -7,7 +7,7 @@ use crate::ini_snapshot::{self, Feed};
 use crate::sapi::PhpRuntime;
 use crate::warm;
 use crate::zygote::{self, Zygote};
-use forkyard_config::{self as config, Application};
+use forkyard_config::{self as config};
 use forkyard_spawn::error::Category;
 use forkyard_spawn::setupper::{self, Notes, SetupComplaint};
 use forkyard_spawn::step::Step;
@@ -258,7 +258,7 @@ fn start(
     held: Option<&IniFiles>,
     notes: Option<&Notes>,
 ) -> Result<(Php, config::Php), Error> {
-    let Application::Php(config) = &settings.pool.application else {
+    let Some(config) = settings.pool.application.php() else {
         return Err(Error::NotPhp);
     };
     // Before PHP code such as opcache.preload runs, so that none runs as root. A chroot waits until everything is
@@ -311,7 +311,7 @@ fn work(preloader: Preloader, mut wanted: preloader::WorkerOrder, php: &Php, zyg
         log::error!("worker failed to initialize: {error}");
         exit_now(EXIT_START_FAILED);
     }
-    if let Application::Php(config) = &context.settings.pool.application {
+    if let Some(config) = context.settings.pool.application.php() {
         hold_values(php, config);
     }
     let mut runtime = PhpRuntime::begin(php, &context.settings, own.output.is_some());
@@ -334,7 +334,7 @@ pub(crate) fn start_php(
     role: Role,
     pushes_jobs: bool,
 ) -> Result<Php, Error> {
-    let own_lines = php_settings::start_lines(config).map_err(Error::Setting)?;
+    let own_lines = php_settings::start_lines(config).map_err(|unfit| Error::Setting(unfit.0))?;
     let before = std::env::var_os("PHP_INI_SCAN_DIR");
     let scanned = scanned_directories(config, before.as_deref());
     let feed = held

@@ -2,8 +2,8 @@
 
 use crate::ffi::{Description, Facts, Php, WorkerCalls};
 use fastcgi::Params;
+use forkyard_config::Pool;
 use forkyard_config::php::is_before;
-use forkyard_config::{Application, Pool};
 use forkyard_scoreboard::slot_writer;
 use forkyard_sys::process::exit_now;
 use forkyard_worker::abi;
@@ -48,26 +48,16 @@ impl<'p> PhpRuntime<'p> {
             log_level: settings.log_level as u8,
             stderr_caught: u8::from(stderr_caught),
         });
-        let limit_extensions = match &pool.application {
-            Application::Php(php) => php.limit_extensions.clone(),
-            _ => Vec::new(),
-        };
-        let script_root = match &pool.application {
-            Application::Php(php) => php.script_root.as_ref(),
-            _ => None,
-        };
+        let own = pool.application.php();
+        let script_root = own.and_then(|own| own.script_root.as_ref());
         let paths = [&pool.pages.status_path, &pool.pages.ping_path];
         PhpRuntime {
             php,
             rules: rules(&facts, &php.version),
-            limit_extensions,
-            only_script: match &pool.application {
-                Application::Php(php) => php
-                    .worker
-                    .as_ref()
-                    .and_then(|worker| CString::new(worker.path.as_os_str().as_bytes()).ok()),
-                _ => None,
-            },
+            limit_extensions: own.map(|own| own.limit_extensions.clone()).unwrap_or_default(),
+            only_script: own
+                .and_then(|own| own.worker.as_ref())
+                .and_then(|worker| CString::new(worker.path.as_os_str().as_bytes()).ok()),
             within: script_root.map(|root| Within::new(&root.path, &root.names)),
             builtin_paths: paths
                 .into_iter()
@@ -307,7 +297,7 @@ unsafe extern "C" fn write_log(level: c_int, text: *const c_char, length: usize)
 static RULE: Mutex<Option<Rule>> = Mutex::new(None);
 
 fn ask_rule(pool: &Pool) -> bool {
-    let Application::Php(php) = &pool.application else {
+    let Some(php) = pool.application.php() else {
         return false;
     };
     let held = php.php_admin_value.iter().map(|(name, _)| name.clone());

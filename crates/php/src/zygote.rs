@@ -11,7 +11,7 @@
 use crate::ffi::Php;
 use crate::preloader::{Error, Role, hold_values, lost, ready, serve, set_values, start_php};
 use crate::warm::{self, NAMING};
-use forkyard_config::{self as config, Application};
+use forkyard_config::{self as config};
 use forkyard_host::confine;
 use forkyard_spawn::setupper::{self, Notes};
 use forkyard_spawn::step::Step;
@@ -85,7 +85,7 @@ fn wait_for_end(mut preloader: Preloader) -> ExitCode {
 
 fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote, Option<OwnedFd>), Error> {
     let settings = &preloader.settings;
-    let Application::Php(config) = &settings.pool.application else {
+    let Some(config) = settings.pool.application.php() else {
         return Err(Error::NotPhp);
     };
     let is_privileged = identity::is_root();
@@ -99,7 +99,7 @@ fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote,
     }
     let before = fd::open_ones()?;
     let php = start_php(config, held, Role::Zygote, settings.pool.pushes_jobs())?;
-    let lock = alone(&before, php.leaver().as_deref()).map_err(Error::Unfit)?;
+    let lock = alone(&before, php.leaver().as_deref()).map_err(|error| Error::Unfit(error.to_string()))?;
     program::let_go_of_code();
     heap::trim();
     let description = shared_mappings::describe()?;
@@ -139,23 +139,36 @@ fn prepare_for_many(description: &str) -> Result<(), sys::Error> {
     Ok(())
 }
 
+#[derive(Debug, thiserror::Error)]
+enum NotAlone {
+    #[error("{who} has started {count} threads")]
+    Threads { who: String, count: usize },
+    #[error("{who} has opened {target}")]
+    Opened { who: String, target: String },
+    #[error(transparent)]
+    System(#[from] forkyard_sys::Error),
+}
+
 /// Checks that a fork is complete: no other thread, and no descriptor that an extension opened and all would share.
 /// Returns OPcache's lock. `leaver`: the extension to blame.
-fn alone(before: &[(RawFd, String)], leaver: Option<&str>) -> Result<Option<RawFd>, String> {
+fn alone(before: &[(RawFd, String)], leaver: Option<&str>) -> Result<Option<RawFd>, NotAlone> {
     let who = leaver.map_or_else(
         || "an extension of PHP".to_owned(),
         |name| format!("the extension {name}"),
     );
     let threads = std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
     if threads != 1 {
-        return Err(format!("{who} has started {} threads", threads.saturating_sub(1)));
+        let count = threads.saturating_sub(1);
+        return Err(NotAlone::Threads { who, count });
     }
-    let now = fd::open_ones().map_err(|error| error.to_string())?;
     let mut lock = None;
-    for (fd, target) in now.into_iter().filter(|entry| !before.contains(entry)) {
+    for (fd, target) in fd::open_ones()?
+        .into_iter()
+        .filter(|entry| !before.contains(entry))
+    {
         let is_lock = LOCKS.iter().any(|name| target.contains(name));
         if !is_lock || lock.replace(fd).is_some() {
-            return Err(format!("{who} has opened {target}"));
+            return Err(NotAlone::Opened { who, target });
         }
     }
     Ok(lock)
@@ -229,7 +242,7 @@ impl CodeCaches<'_> {
         self.zygote.become_worker(self.php, &context.settings)?;
         // A change of user resets the parent-death signal.
         kill_if_orphaned();
-        let Application::Php(config) = &context.settings.pool.application else {
+        let Some(config) = context.settings.pool.application.php() else {
             return Err(Error::NotPhp);
         };
         hold_values(self.php, config);
@@ -282,9 +295,7 @@ impl Zygote {
             false => worker::apply_process_settings(settings)?,
         }
         worker::apply_environment(settings);
-        match &settings.pool.application {
-            Application::Php(config) => set_values(php, worker_settings(config)),
-            _ => Err(Error::NotPhp),
-        }
+        let config = settings.pool.application.php().ok_or(Error::NotPhp)?;
+        set_values(php, worker_settings(config))
     }
 }

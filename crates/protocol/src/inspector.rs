@@ -1,5 +1,6 @@
 //! Questions to the directory inspector and its answers.
 
+pub use super::runtimes::Kind;
 use forkyard_base::origin::Origin;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -90,19 +91,6 @@ pub struct FoundApplication {
     /// The deployed version: the first line of `REVISION`, or the name of a directory in `releases`.
     #[serde(default)]
     pub revision: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    Php,
-    Wsgi,
-    Asgi,
-    Rack,
-    Node,
-    Http,
-    Fastcgi,
-    Cgi,
 }
 
 /// Where an HTTP server program listens.

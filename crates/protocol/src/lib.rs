@@ -15,7 +15,7 @@
 //! * [`jobs`]: the jobs process, its clients and the master.
 //! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
 //!
-//! [`startup`] lists the files that identify an application.
+//! [`startup`] lists the files that identify an application, [`runtimes`] what differs between the runtimes.
 #![forbid(unsafe_code)]
 
 pub mod accept_notify;
@@ -34,6 +34,7 @@ pub mod preloader;
 pub mod program;
 pub mod refusals;
 pub mod router;
+pub mod runtimes;
 pub mod skipped;
 pub mod stack;
 pub mod start_failure;

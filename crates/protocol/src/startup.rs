@@ -1,6 +1,6 @@
 //! Files that identify and start applications, in every kind of pool.
 
-use super::inspector::Kind;
+use super::runtimes::Kind;
 
 /// A startup file, relative to the application's root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

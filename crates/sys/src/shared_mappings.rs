@@ -44,28 +44,23 @@ pub fn describe() -> Result<String> {
 /// # Errors
 /// EOPNOTSUPP if such a mapping can't be copied.
 pub fn find(description: &str) -> Result<Vec<Segment>> {
-    parse(description).map_err(|name| Error::new("copy the shared mapping", name, Errno::EOPNOTSUPP))
-}
-
-/// The length of the memory file for these mappings.
-pub fn bytes(segments: &[Segment]) -> usize {
-    segments.last().map_or(0, |last| last.offset + last.bytes)
-}
-
-/// On failure returns the name of a mapping that can't be replaced.
-fn parse(text: &str) -> std::result::Result<Vec<Segment>, String> {
     let mut found: Vec<Segment> = Vec::new();
-    for mapping in mappings(text).filter(|mapping| mapping.has("sh") && mapping.has("mw")) {
+    for mapping in mappings(description).filter(|mapping| mapping.has("sh") && mapping.has("mw")) {
         let Mapping { segment, name, .. } = mapping;
         // Memory of a real file must not be copied.
         let is_file = name.starts_with('/') && !name.ends_with(" (deleted)");
         if is_file || segment.protection & libc::PROT_READ == 0 {
-            return Err(name.to_owned());
+            return Err(Error::new("copy the shared mapping", name, Errno::EOPNOTSUPP));
         }
         let offset = bytes(&found);
         found.push(Segment { offset, ..segment });
     }
     Ok(found)
+}
+
+/// The length of the memory file for these mappings.
+pub fn bytes(segments: &[Segment]) -> usize {
+    segments.last().map_or(0, |last| last.offset + last.bytes)
 }
 
 /// A mapping in smaps (proc(5)).
@@ -306,7 +301,7 @@ VmFlags: rd sh mr me ms
 7f0000006000-7f0000007000 rw-p 00000000 00:00 0                          [heap]
 VmFlags: rd wr mr mw me ac
 ";
-        let found = parse(text).unwrap();
+        let found = find(text).unwrap();
         assert_eq!(found.len(), 2);
         assert_eq!((found[0].bytes, found[0].offset), (0x2000, 0));
         assert_eq!((found[1].bytes, found[1].offset), (0x1000, 0x2000));
@@ -317,16 +312,23 @@ VmFlags: rd wr mr mw me ac
     #[test]
     fn a_real_file_and_what_can_t_be_read_are_refused_by_name() {
         let file = "7f00-8f00 rw-s 00000000 fe:01 9 /var/lib/counter\nVmFlags: rd wr sh mw\n";
-        assert_eq!(parse(file), Err("/var/lib/counter".to_owned()));
+        assert_eq!(
+            find(file),
+            Err(Error::new(
+                "copy the shared mapping",
+                "/var/lib/counter",
+                Errno::EOPNOTSUPP
+            ))
+        );
         let closed = "7f00-8f00 ---s 00000000 00:01 9 /dev/zero (deleted)\nVmFlags: sh mw\n";
-        assert!(parse(closed).is_err());
+        assert!(find(closed).is_err());
         for nonsense in [
             "",
             "VmFlags: sh mw",
             "zz-yy rw-s\nVmFlags: sh mw",
             "9-1 rw-s 0 0 0 \nVmFlags: sh mw",
         ] {
-            assert_eq!(parse(nonsense), Ok(Vec::new()), "{nonsense:?}");
+            assert_eq!(find(nonsense), Ok(Vec::new()), "{nonsense:?}");
         }
     }
 

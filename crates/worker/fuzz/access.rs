@@ -83,7 +83,7 @@ pub(crate) fn format(input: &[u8]) {
     let format = match parse_format(&text) {
         Ok(format) => format,
         Err(why) => {
-            assert!(!why.is_empty());
+            assert!(!why.to_string().is_empty());
             return;
         }
     };

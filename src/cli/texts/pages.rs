@@ -4,58 +4,6 @@ use crate::cli::{fpm, guide};
 use crate::config::settings::{self, Section, Setting};
 use roff::{Inline, Roff, bold, italic, roman};
 
-/// What is said before the keys of a section.
-const SECTIONS: &[(Section, &str, &str)] = &[
-    (Section::Global, "[global]", "The daemon itself."),
-    (
-        Section::Pool,
-        "[pool.NAME]",
-        "A pool: workers that share one listening socket and run one application, or many. $pool in any string of it is replaced by \
-         its name.",
-    ),
-    (
-        Section::Php,
-        "[pool.NAME.application] of PHP",
-        "The runtime of a pool with runtime = \"php\".",
-    ),
-    (
-        Section::Wrapped,
-        "[pool.NAME.application] of Python and Ruby",
-        "For runtime = \"wsgi\", \"asgi\" and \"rack\".",
-    ),
-    (
-        Section::Http,
-        "[pool.NAME.application] of programs that speak HTTP",
-        "For runtime = \"http\" and \"node\".",
-    ),
-    (
-        Section::FastCgi,
-        "[pool.NAME.application] of FastCGI programs",
-        "For runtime = \"fastcgi\".",
-    ),
-    (
-        Section::Cgi,
-        "[pool.NAME.application] of CGI programs",
-        "For runtime = \"cgi\".",
-    ),
-    (
-        Section::Applications,
-        "[pool.NAME.applications]",
-        "For a pool with routing = \"application\": each request names its application.",
-    ),
-    (Section::Jobs, "[jobs]", "Background jobs."),
-    (
-        Section::JobQueue,
-        "[jobs.queue.NAME]",
-        "Where jobs are stored, and how they run.",
-    ),
-    (
-        Section::JobSchedule,
-        "[jobs.schedule.NAME]",
-        "Jobs that are pushed at certain times.",
-    ),
-];
-
 /// forkyard.toml(5).
 pub(super) fn configuration() -> String {
     let mut page = page("FORKYARD.TOML", "5");
@@ -80,9 +28,10 @@ pub(super) fn configuration() -> String {
             bold("forkyard check --effective"),
             roman(" shows which value is from where."),
         ]);
-    for (section, title, said) in SECTIONS {
-        page.control("SH", [*title]).text([roman(*said)]);
-        settings::of(*section).for_each(|setting| entry(setting, &mut page));
+    for section in Section::ALL {
+        let about = section.about();
+        page.control("SH", [about.heading]).text([roman(about.text)]);
+        settings::of(section).for_each(|setting| entry(setting, &mut page));
     }
     guide::sections(&guide::CONFIGURATION, &mut page);
     page.control("SH", ["SEE ALSO"])
@@ -158,8 +107,6 @@ mod tests {
     fn every_key_is_in_the_page_of_the_configuration() {
         let page = configuration();
         for setting in settings::all() {
-            let has_heading = SECTIONS.iter().any(|(section, ..)| *section == setting.section);
-            assert!(has_heading, "{:?} has no heading", setting.section);
             let name = setting.key.replace('-', "\\-");
             assert!(page.contains(&format!("\\fB{name}\\fR")), "{name}");
         }

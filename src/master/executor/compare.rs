@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::prepare::Identities;
-use crate::config::{Application, Config, Pool, difference};
+use crate::config::{Config, Pool, difference};
 use crate::control::changes::{Changes, Outcome, PoolChange};
 use crate::master::reload_diff::{Reason, ReloadScope};
 use crate::runtime::php::files::FingerprintCache;
@@ -93,8 +93,5 @@ fn change(pool: &str, outcome: Outcome, reason: Option<String>) -> PoolChange {
 }
 
 fn cache(pool: &Pool) -> Option<&Path> {
-    match &pool.application {
-        Application::Php(php) => php.opcache_cache.as_deref(),
-        _ => None,
-    }
+    pool.application.php()?.opcache_cache.as_deref()
 }

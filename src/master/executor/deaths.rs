@@ -8,7 +8,7 @@ use super::pools::Pools;
 use super::processes::Processes;
 use super::start_report::{End, account, say_report};
 use super::worker::WorkerProcess;
-use crate::config::{Application, Preload};
+use crate::config::Preload;
 use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::scoreboard::{RequestStage, slot_reader};
 use crate::spawn::plan::{Kind, Plan};
@@ -86,13 +86,9 @@ impl Context {
             .trim_end()
             .to_owned();
         let application = &settings.pool.application;
-        let (command, is_never_preloaded) = match application {
-            Application::Wrapped(wrapped) => (
-                wrapped.interpreter.display().to_string(),
-                wrapped.preload == Preload::Never,
-            ),
-            _ => ("a worker".to_owned(), false),
-        };
+        let wrapped = application.wrapped();
+        let command = wrapped.map_or("a worker".to_owned(), |it| it.interpreter.display().to_string());
+        let is_never_preloaded = wrapped.is_some_and(|it| it.preload == Preload::Never);
         let loads = is_never_preloaded || generation.make.connected_to.is_some();
         let root = application.root().unwrap_or(Path::new("/")).to_owned();
         let name = &settings.pool.name;
@@ -125,7 +121,7 @@ impl Context {
         let Some(generation) = self.pools.generations.get(&worker.generation) else {
             return false;
         };
-        let is_told = matches!(generation.settings.pool.application, Application::FastCgi(_));
+        let is_told = generation.settings.pool.application.traits().starts_from_disk;
         let last = self.pools.errors.last(&generation.settings.pool.name);
         is_told && last.is_some_and(|kept| kept.report.ended >= worker.begun)
     }

@@ -5,21 +5,11 @@ use super::context::Context;
 use super::control::Rights;
 use super::processes::Who;
 use super::worker::WorkerProcess;
-use crate::config::{Application, Pool};
 use crate::master::event::{Event, WorkerId};
 use crate::scoreboard::{RequestStage, slot_reader};
 use forkyard_protocol::stop_pipe::TERMINATE;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
-
-/// Whether a worker may have several requests: it ends an overdue one itself and continues with the others.
-pub(super) fn keeps_time(pool: &Pool) -> bool {
-    match &pool.application {
-        Application::Wrapped(wrapped) => wrapped.is_concurrent(),
-        Application::Program(_) | Application::Http(_) => true,
-        Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => false,
-    }
-}
 
 impl Context {
     /// Ends the request. Returns the core's event; a worker with several requests is notified and continues.
@@ -55,7 +45,7 @@ impl Context {
         if is_idle && entry.load.in_flight == 0 {
             return Err(format!("worker {pid} has no request"));
         }
-        if !keeps_time(&generation.settings.pool) {
+        if !generation.settings.pool.application.is_concurrent() {
             return Ok(Some(Event::EndRequest(id)));
         }
         tell(worker).map_err(|why| format!("worker {pid} {why}"))?;

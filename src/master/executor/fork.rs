@@ -11,7 +11,7 @@ use super::services::Services;
 use super::slow::{self, Traceable};
 use super::sources::Source;
 use super::worker::WorkerProcess;
-use crate::config::{Application, ProcessManager};
+use crate::config::{ProcessManager, Workers};
 use crate::helper::{Role, WorkerStart};
 use crate::master::event::{Event, GenerationId, WorkerId};
 use crate::runtime::http;
@@ -29,15 +29,7 @@ use std::rc::Rc;
 
 /// The number of requests after which a worker may be promoted, given earlier promotions.
 pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
-    match &settings.pool.application {
-        Application::Wrapped(wrapped) => wrapped.refork_at(promotions),
-        Application::Php(_)
-        | Application::Rust
-        | Application::Cgi(_)
-        | Application::Http(_)
-        | Application::FastCgi(_)
-        | Application::Program(_) => None,
-    }
+    settings.pool.application.wrapped()?.refork_at(promotions)
 }
 
 impl Context {
@@ -74,11 +66,12 @@ impl Context {
         self.open(id)?;
         let generation = self.pools.generations.get_mut(&id).ok_or_else(closed)?;
         generation.occupy(slot, worker);
+        let application = &generation.settings.pool.application;
+        let workers = application.traits().workers;
         // A worker that may become a preloader receives descriptors.
         let (stop_pipe_out, stop_pipe) = if refork_at(&generation.settings, 0).is_some() {
             socket_pair(SockType::SeqPacket)?
-        } else if matches!(&generation.settings.pool.application, Application::Wrapped(it) if it.is_concurrent())
-        {
+        } else if workers == Workers::Forked && application.is_concurrent() {
             // The master writes while the worker runs the application's code, and a pipe's reader could hold its lock.
             // Workers of programs run no such code.
             socket_pair(SockType::Stream)?
@@ -111,7 +104,6 @@ impl Context {
             channel: ours.map(Guarded::new),
         };
         let catch = generation.settings.pool.logs.catch_workers_output;
-        let application = generation.settings.pool.application.clone();
         self.pools.workers.insert(worker, unforked);
         let output = match catch {
             true => Some(self.pools.catch_output(&mut self.services, worker)?),
@@ -125,17 +117,14 @@ impl Context {
             questions: answers,
             channel,
         };
-        match application {
-            Application::Php(_) | Application::Wrapped(_) => {
+        match workers {
+            Workers::Forked => {
                 let prepared = Effect::WorkerPrepared(worker, id, own);
                 self.services.effects.push_back(prepared);
                 Ok(())
             }
-            Application::Rust => self.fork_handler(worker, id, own),
-            Application::Cgi(_)
-            | Application::FastCgi(_)
-            | Application::Http(_)
-            | Application::Program(_) => self.start_worker(worker, id, own),
+            Workers::Daemon => self.fork_handler(worker, id, own),
+            Workers::Helper => self.start_worker(worker, id, own),
         }
     }
 

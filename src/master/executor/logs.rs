@@ -1,6 +1,6 @@
 //! Where the daemon and the pools log, for the status.
 
-use crate::config::{Application, LogTarget, Pool};
+use crate::config::{LogTarget, Pool};
 use crate::control::logs::{DaemonLog, PoolLog, PoolLogKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,16 +26,13 @@ pub(super) fn of_all<'p>(settings: impl Iterator<Item = &'p Arc<Pool>>) -> Vec<P
 }
 
 fn of_pool(pool: &Pool) -> Vec<PoolLog> {
-    let of_php = match &pool.application {
-        Application::Php(php) => {
-            let mut all = php.php_admin_value.iter().chain(&php.php_value);
-            let found = all.find(|(name, _)| name == ERROR_LOG);
-            found
-                .map(|(_, path)| Path::new(path))
-                .filter(|path| path.is_absolute())
-        }
-        _ => None,
-    };
+    let of_php = pool.application.php().and_then(|php| {
+        let mut all = php.php_admin_value.iter().chain(&php.php_value);
+        let found = all.find(|(name, _)| name == ERROR_LOG);
+        found
+            .map(|(_, path)| Path::new(path))
+            .filter(|path| path.is_absolute())
+    });
     let output = pool.logs.app_log.as_ref().map(|log| match pool.applications {
         // Relative to each application's root.
         Some(_) => log.path.strip_prefix("/").unwrap_or(&log.path).to_owned(),

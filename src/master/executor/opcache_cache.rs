@@ -1,23 +1,20 @@
 //! The directory of a pool's compiled scripts: its user's, below the configured one.
 
-use crate::config::{Application, OPCACHE_FILE_CACHE, Pool};
+use crate::config::{OPCACHE_FILE_CACHE, Pool};
 use crate::sys::identity::Identity;
 use crate::sys::{Error, dir};
 use std::sync::Arc;
 
 pub(super) fn applied(pool: &Arc<Pool>, identity: &Identity) -> Result<Arc<Pool>, Error> {
-    let parent = match &pool.application {
-        Application::Php(php) => php.opcache_cache.as_ref(),
-        _ => None,
-    };
-    let Some(parent) = parent else {
+    let php = pool.application.php();
+    let Some(parent) = php.and_then(|php| php.opcache_cache.as_ref()) else {
         return Ok(Arc::clone(pool));
     };
     dir::make_own(parent)?;
     let path = parent.join(identity.uid.to_string());
     dir::make_private(&path, identity.uid, identity.gid)?;
     let mut pool = pool.as_ref().clone();
-    let Application::Php(php) = &mut pool.application else {
+    let Some(php) = pool.application.php_mut() else {
         return Ok(Arc::new(pool));
     };
     // A continuing pool has it already: the configuration can't set another.

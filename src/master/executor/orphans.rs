@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::pools::Pools;
 use super::processes::Who;
-use crate::config::Application;
+use crate::config::Leaves;
 use crate::master::departed::end_with_worker;
 use crate::master::event::{Ended, WorkerId};
 use crate::scoreboard::slot_reader;
@@ -135,11 +135,11 @@ fn departed(pools: &Pools, id: WorkerId, pid: i32, exit: Ended, daemon_stops: bo
     let worker = pools.workers.get(&id)?;
     let generation = pools.generations.get(&worker.generation)?;
     // A FastCGI program and its children end with the worker.
-    let (kin, is_cut_off) = match generation.settings.pool.application {
-        Application::Wrapped(_) => (Kin::Group, false),
-        Application::Cgi(_) | Application::Rust => (Kin::Session, false),
-        Application::FastCgi(_) => (Kin::Session, exit != Ended::Code(0)),
-        Application::Php(_) | Application::Http(_) | Application::Program(_) => return None,
+    let (kin, is_cut_off) = match generation.settings.pool.application.traits().leaves {
+        Leaves::Group => (Kin::Group, false),
+        Leaves::Session => (Kin::Session, false),
+        Leaves::Program => (Kin::Session, exit != Ended::Code(0)),
+        Leaves::Nothing => return None,
     };
     let leader = worker.leader.or_else(|| Leader::of(pid))?;
     let page = generation.page(worker.slot);

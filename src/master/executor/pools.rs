@@ -4,13 +4,12 @@ use super::apply_error::ApplyError;
 use super::context::Context;
 use super::counters::AllCounters;
 use super::effect::Effect;
-use super::end_request::keeps_time;
 use super::generation::{Generation, Resources};
 use super::prepare::Identities;
 use super::sources::Source;
 use super::worker::WorkerProcess;
 use super::{Handover, Rights, Services, opcache_cache};
-use crate::config::{Address, Application, Config, Global, Listen, Pool};
+use crate::config::{Address, Config, Global, Listen, Pool, Workers, Wrapped};
 use crate::confine::{self, Group};
 use crate::handover::document::Had;
 use crate::handover::names;
@@ -499,7 +498,7 @@ impl Services {
             return Err(ApplyError::Program(pool.name.clone(), missing));
         }
         let has_handler = self.handlers.contains_key(&pool.name);
-        if matches!(pool.application, Application::Rust) && !has_handler {
+        if pool.application.traits().workers == Workers::Daemon && !has_handler {
             return Err(ApplyError::Handler(pool.name.clone()));
         }
         let pool = opcache_cache::applied(&self.in_force(pool), identity)
@@ -530,46 +529,27 @@ impl Services {
 }
 
 pub(super) fn policy(pool: &Pool) -> Policy {
-    let preloader = match &pool.application {
-        Application::Php(php) => Some(PreloaderPolicy {
-            // The warm-up extends the deadline.
-            start_timeout: match php.warm_up {
-                0 => php.start_timeout,
-                _ => php.start_timeout + WARM_TIMEOUT + php.warm_up_time,
-            },
-            idle_timeout: php.preloader_idle_timeout,
-            reforks: false,
-            is_needed_by_workers: false,
-        }),
-        Application::Wrapped(wrapped) => Some(PreloaderPolicy {
-            start_timeout: wrapped.start_timeout,
-            idle_timeout: wrapped.preloader_idle_timeout,
-            reforks: wrapped.reforks(),
-            is_needed_by_workers: false,
-        }),
-        Application::Program(program) => Some(PreloaderPolicy {
-            start_timeout: program.start_timeout + START_TIMEOUT,
-            idle_timeout: program.preloader_idle_timeout,
-            reforks: false,
-            is_needed_by_workers: true,
-        }),
-        Application::Cgi(_) | Application::FastCgi(_) | Application::Http(_) | Application::Rust => None,
+    let application = &pool.application;
+    let extra = match (application.php(), application.program()) {
+        // The warm-up extends the deadline.
+        (Some(php), _) if php.warm_up > 0 => WARM_TIMEOUT + php.warm_up_time,
+        (_, Some(_)) => START_TIMEOUT,
+        _ => Duration::ZERO,
     };
+    let preloader = application.start_times().map(|times| PreloaderPolicy {
+        start_timeout: times.start_timeout + extra,
+        idle_timeout: times.idle_timeout,
+        reforks: application.wrapped().is_some_and(Wrapped::reforks),
+        is_needed_by_workers: application.program().is_some(),
+    });
     // A worker that ignores its own time limit is stuck.
-    let by_itself = if keeps_time(pool) {
-        LOOP_TIMEOUT
-    } else {
-        Duration::ZERO
-    };
-    let concurrency = match &pool.application {
-        Application::Wrapped(wrapped) if wrapped.is_concurrent() => wrapped.concurrency,
-        // As many requests as connections.
-        Application::Program(_) | Application::Http(_) => u32::MAX,
-        _ => 1,
+    let by_itself = match application.is_concurrent() {
+        true => LOOP_TIMEOUT,
+        false => Duration::ZERO,
     };
     Policy {
         pm: pool.pm,
-        concurrency,
+        concurrency: application.concurrency(),
         terminate_timeout: pool
             .serving
             .request_terminate_timeout
@@ -578,6 +558,6 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         drain_timeout: pool.replacement.drain_timeout,
         stop_timeout: pool.replacement.stop_timeout,
         preloader,
-        starts_from_disk: matches!(pool.application, Application::FastCgi(_)),
+        starts_from_disk: application.traits().starts_from_disk,
     }
 }

@@ -5,7 +5,7 @@ use super::make::Facts;
 use super::pools::{Pools, RunningPool};
 use super::services::Services;
 use super::start_source::scan_dir;
-use crate::config::{Application, Pool, ReloadWhen};
+use crate::config::{Pool, ReloadWhen};
 use crate::handover::document::Had;
 use crate::master::action::Fact;
 use crate::master::event::{GenerationId, PoolId};
@@ -102,7 +102,7 @@ impl Services {
             is_always_replaced: wanted.pool.replacement.reload == ReloadWhen::Always,
             // The left-out settings may be right by now.
             has_failed: make.has_failed || make.trial.is_some(),
-            is_code_cached: make.is_code_cached || matches!(wanted.pool.application, Application::FastCgi(_)),
+            is_code_cached: make.is_code_cached || wanted.pool.application.traits().starts_from_disk,
         };
         comparison.difference(extent, || {
             let is_other_origin = match (self.origin(&wanted.pool), make.origin) {
@@ -119,9 +119,7 @@ impl Services {
 
     /// The sources of PHP's start; `None` if the pool is not PHP.
     pub(super) fn origin(&self, pool: &Pool) -> Option<Origin> {
-        let Application::Php(php) = &pool.application else {
-            return None;
-        };
+        let php = pool.application.php()?;
         let scan_dir = scan_dir(pool);
         let program = self.libexec.join("forkyard-php");
         Some(Origin::new(php, program, scan_dir.as_deref()))
@@ -129,10 +127,7 @@ impl Services {
 }
 
 fn flag(pool: &Pool, name: &str) -> Option<bool> {
-    match &pool.application {
-        Application::Php(php) => php_settings::flag(php, name),
-        _ => None,
-    }
+    php_settings::flag(pool.application.php()?, name)
 }
 
 fn is_alike(now: &Settings, wanted: &Settings) -> bool {

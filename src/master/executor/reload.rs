@@ -8,7 +8,7 @@ use super::handover::Handover;
 use super::pools::Pools;
 use super::reporter::Reporters;
 use super::services::Services;
-use crate::config::{Address, Application};
+use crate::config::Address;
 use crate::control::last_reload::{LastReload, ReloadCause};
 use crate::control::protocol::Answer;
 use crate::listen::{Listener, local_address};
@@ -199,11 +199,15 @@ impl Reload {
             is_reloading,
             is_young: latest.started >= Generation::started_now(),
             is_latest: latest_id == id && pool.serving == Some(id),
-            is_limited: matches!(latest.pool.application, Application::Program(_))
+            is_limited: latest.pool.application.program().is_some()
                 && (latest.pool.retirement.max_requests.is_some()
                     || latest.pool.retirement.memory_limit.is_some()),
             is_touched: reads && is_touched(),
-            boots_once: matches!(&latest.pool.application, Application::Php(php) if php.worker.is_some()),
+            boots_once: latest
+                .pool
+                .application
+                .php()
+                .is_some_and(|php| php.worker.is_some()),
             is_older: began.is_none_or(|began| forkyard_protocol::accept_notify::is_older(began, since)),
         };
         Some((generation.pool, situation))

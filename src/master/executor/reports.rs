@@ -40,9 +40,9 @@ pub(super) struct Reports {
 impl Reports {
     /// Creates a report socket; `None`: workers of this kind start nothing.
     pub(super) fn new(application: &Application) -> Result<Option<Reports>, Error> {
-        let Application::FastCgi(_) = application else {
+        if !application.traits().starts_from_disk {
             return Ok(None);
-        };
+        }
         // Non-blocking at both ends.
         let (out, into) = socket_pair(SockType::SeqPacket)?;
         set_send_buffer(into.as_fd(), BUFFER_BYTES)?;
@@ -133,9 +133,7 @@ fn kept(
     now: Tick,
 ) -> Option<Kept> {
     let pool = &settings.pool;
-    let Application::FastCgi(application) = &pool.application else {
-        return None;
-    };
+    let application = pool.application.fastcgi()?;
     let root = application.root.clone().or_else(|| pool.setup.chdir.clone());
     let mut plan = fastcgi::plan(
         &pool.name,

@@ -4,6 +4,7 @@ use super::context::Context;
 use super::pools::Pools;
 use super::processes::Who;
 use super::worker::WorkerProcess;
+use crate::config::Calls;
 use crate::config::{Application, Interface, LogLevel, Pool};
 use crate::master::event::WorkerId;
 use crate::scoreboard::slot_reader;
@@ -87,7 +88,7 @@ impl Context {
             &settings.pool.name,
             pid,
             &script,
-            Some(request).filter(|_| !matches!(application, Application::Php(_))),
+            Some(request).filter(|_| application.php().is_none()),
         );
         let tracers = self
             .processes
@@ -163,7 +164,7 @@ impl Pools {
 
 /// A socket pair, the master's end first, to ask a worker for its present calls; `None`: it is not asked.
 pub(super) fn questions(pool: &Pool) -> Result<Option<(OwnedFd, OwnedFd)>, Error> {
-    let is_asked = pool.logs.slow_log.is_some() && matches!(pool.application, Application::Wrapped(_));
+    let is_asked = pool.logs.slow_log.is_some() && pool.application.traits().calls == Calls::Asked;
     is_asked.then(|| socket_pair(SockType::Stream)).transpose()
 }
 
@@ -179,20 +180,20 @@ fn means(
     pid: i32,
     request: u64,
 ) -> Option<Result<TraceMeans, Error>> {
-    match application {
-        Application::Php(_) => Some(by_memory(worker.traceable.as_deref()?, pid)),
-        Application::Wrapped(wrapped) => {
-            let asking = match wrapped.interface {
+    match application.traits().calls {
+        Calls::Memory => Some(by_memory(worker.traceable.as_deref()?, pid)),
+        Calls::Asked => {
+            let asking = match application.wrapped()?.interface {
                 Interface::Asgi => Asking::Loop,
-                Interface::Wsgi | Interface::Rack if wrapped.is_concurrent() => Asking::Threads,
+                Interface::Wsgi | Interface::Rack if application.is_concurrent() => Asking::Threads,
                 Interface::Wsgi => Asking::Signal,
                 Interface::Rack => Asking::Thread,
             };
             let questions = worker.questions.as_ref()?;
             Some(by_asking(asking, request, questions, pid))
         }
-        Application::Cgi(_) | Application::FastCgi(_) => Some(by_programs(pid)),
-        Application::Http(_) | Application::Program(_) | Application::Rust => None,
+        Calls::Processes => Some(by_programs(pid)),
+        Calls::Unknown => None,
     }
 }
 

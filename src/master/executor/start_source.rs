@@ -2,7 +2,7 @@
 
 use super::services::Services;
 use crate::config::fpm::release_of;
-use crate::config::{Application, Config, Pool};
+use crate::config::{Config, Pool};
 use crate::runtime::php::files::{Fingerprint, Origin};
 use crate::runtime::php::ini_snapshot::{Changes, IniSnapshot};
 use crate::runtime::php::settings::exposes;
@@ -118,9 +118,7 @@ impl Starts {
     }
 
     pub(super) fn expected_name(&mut self, services: &Services, pool: &Pool) -> Option<String> {
-        let Application::Php(php) = &pool.application else {
-            return None;
-        };
+        let php = pool.application.php()?;
         let (start, origin) = self.start(services, pool)?;
         if !exposes(php, start.held.ini()) {
             return None;
@@ -133,9 +131,7 @@ impl Starts {
 }
 
 fn start_key(pool: &Pool) -> Option<Key> {
-    let Application::Php(php) = &pool.application else {
-        return None;
-    };
+    let php = pool.application.php()?;
     Some(Key {
         version: php.version.clone(),
         library: php.library.clone(),

@@ -10,7 +10,7 @@ use super::pools::Pools;
 use super::pools::RunningPool;
 use super::programs::{Programs, RunningProgram};
 use super::totals::BoardTotals;
-use crate::config::{Address, Application, ProcessManager, WorkerMode};
+use crate::config::{Address, ProcessManager, WorkerMode};
 use crate::control::last_reload::LastReload;
 use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
 use crate::listen::{Listener, ListenerState};
@@ -184,7 +184,7 @@ impl Pools {
         let serving = serving.and_then(|id| self.generations.get(&id));
         serving.is_some_and(|it| {
             // Workers stay while their program restarts.
-            let is_program = matches!(it.settings.pool.application, Application::Program(_));
+            let is_program = it.settings.pool.application.program().is_some();
             let has_worker = it
                 .slots
                 .values()
@@ -300,9 +300,9 @@ impl Pools {
     }
 
     fn helper_processes_status(&self, generation: &Generation) -> Vec<protocol::ProcessStatus> {
-        let Application::FastCgi(_) = &generation.settings.pool.application else {
+        if !generation.settings.pool.application.traits().starts_from_disk {
             return Vec::new();
-        };
+        }
         let now = clock::now();
         let mut programs: Vec<protocol::ProcessStatus> = generation
             .pages()
@@ -337,10 +337,7 @@ impl Pools {
 
 /// The boot of a generation's application, if it boots once; the times are the preloader's.
 fn boot(generation: &Generation) -> Option<protocol::Boot> {
-    let Application::Php(php) = &generation.settings.pool.application else {
-        return None;
-    };
-    let script = php.worker.as_ref()?;
+    let script = generation.settings.pool.application.php()?.worker.as_ref()?;
     let times = generation.make.boot.as_ref();
     let because = times.and_then(|times| times.boots_again.clone());
     let isolation = times.and_then(|times| times.isolation.clone());

@@ -2,7 +2,7 @@
 //! a pool. With forkyard's own configuration the failed start is an error.
 
 use super::generation::Generation;
-use crate::config::{Application, LeftOut, Trial};
+use crate::config::{LeftOut, Trial};
 use crate::control::protocol;
 use crate::worker::Settings;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ impl Generation {
     pub(super) fn settings_without_faults(&self) -> Settings {
         let mut settings = self.settings.clone();
         if let Some(trial) = &self.make.trial {
-            if let Application::Php(php) = &mut Arc::make_mut(&mut settings.pool).application {
+            if let Some(php) = Arc::make_mut(&mut settings.pool).application.php_mut() {
                 trial.apply(php);
             }
         }

@@ -3,7 +3,7 @@
 
 use super::generation::Generation;
 use super::pools::Pools;
-use crate::config::{Application, Preloading, sharing};
+use crate::config::{Preloading, sharing};
 use crate::master::event::GenerationId;
 use crate::runtime::php::protocol::Parcel;
 use crate::sys::fd::copy;
@@ -42,7 +42,7 @@ impl Generation {
 
     /// The kind of its preloader, in the configuration's words, and the reason if it differs from the setting.
     pub(super) fn preloading(&self) -> (Option<String>, Option<String>) {
-        let Application::Php(php) = &self.settings.pool.application else {
+        let Some(php) = self.settings.pool.application.php() else {
             return (None, None);
         };
         if php.preloading != Preloading::Zygote || self.uses_zygote() {
@@ -54,7 +54,7 @@ impl Generation {
 
     pub(super) fn settings_in_use(&self) -> Settings {
         let mut settings = self.settings_without_faults();
-        if let Application::Php(php) = &mut Arc::make_mut(&mut settings.pool).application {
+        if let Some(php) = Arc::make_mut(&mut settings.pool).application.php_mut() {
             if php.preloading == Preloading::Zygote && !self.uses_zygote() {
                 php.preloading = Preloading::Own;
             }

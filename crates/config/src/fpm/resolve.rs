@@ -13,7 +13,7 @@ use crate::flat_keys::FlatKeys;
 use crate::overrides::Overrides;
 use crate::report::{Diagnostics, Report};
 use crate::resolve::{pool_text, whole};
-use crate::{Application, Config, FpmSetting, Location, LogTarget, Pool};
+use crate::{Config, FpmSetting, Location, LogTarget, Pool};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ fn complete(pool: &mut Pool, values: &Values, options: &Options) {
             socket.mode = octal(mode);
         }
     }
-    if let Application::Php(php) = &mut pool.application {
+    if let Some(php) = pool.application.php_mut() {
         let defines = options.defines.iter();
         php.defines = defines.filter(|(name, _)| !is_ours(name)).cloned().collect();
         php.php_admin_value.retain(|(name, _)| !is_ours(name));

@@ -136,7 +136,7 @@ fn access_logs(written: &Written, context: &mut Context<'_>) -> Result<(), Faile
         let format = pool.values.text("access.format").unwrap_or(DEFAULT_FORMAT);
         let parsed = pool.values.full("access.log").map(|_| parse_format(format));
         if let Some(Err(problem)) = parsed {
-            journal.warn(problem);
+            journal.warn(problem.to_string());
             let text = format!("[pool {}] wrong format for access.format '{format}'", pool.name);
             return Err(journal.error(text));
         }

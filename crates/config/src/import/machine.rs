@@ -1,7 +1,7 @@
 //! The machine for an import, where the daemon will run as root and no file is created.
 
 use crate::fpm::{Machine, OsFailure};
-use crate::{UserIds, World};
+use crate::{UserIds, World, WorldError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -37,19 +37,19 @@ impl World for Elsewhere<'_> {
         self.0.env(name)
     }
 
-    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, WorldError> {
         self.0.resolve(host, port)
     }
 
-    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, WorldError> {
         self.0.files(pattern)
     }
 
-    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+    fn read(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
         self.0.read(path)
     }
 
-    fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, String> {
+    fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
         self.0.read_of_application(path)
     }
 }

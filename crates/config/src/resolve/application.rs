@@ -3,20 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forkyard_protocol::runtimes::{Kind as Runtime, RUNTIMES};
+
 use super::pool::{absolute, positive};
 use super::{programs, started, worker_script};
 use crate::application::{
     Application, Interface, OPCACHE_FILE_CACHE, Php, Preloading, RequestSettings, ScriptRoot,
 };
-use crate::draft::{
-    ApplicationDraft, CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft,
-};
+use crate::draft::{CgiDraft, FastCgiDraft, HttpDraft, PhpDraft, PoolDraft, PoolText, WrappedDraft};
 use crate::error::Kind;
 use crate::flat_keys::{Field, FlatKeys, KeyEntry};
 use crate::known;
 use crate::php as versions;
 use crate::report::{Report, WorldReport};
-use crate::settings::RUNTIMES;
 use crate::units::{IniValue, Routing, Text};
 use crate::value::quoted;
 
@@ -28,8 +27,21 @@ const DEFAULT_WARM_UP_TIME: Duration = Duration::from_secs(5);
 /// For application pools without a PHP version.
 const WRITE: &str = "[pool.NAME.application] with runtime = \"php\" and version = \"8.2\"";
 
+#[derive(Debug)]
+pub(crate) enum ApplicationDraft {
+    Absent,
+    Wrong,
+    Php(Box<PhpDraft>),
+    Cgi(Box<CgiDraft>),
+    Http(Box<HttpDraft>),
+    Node(Box<HttpDraft>),
+    FastCgi(Box<FastCgiDraft>),
+    Wrapped(Interface, Box<WrappedDraft>),
+    Rust,
+}
+
 fn kinds() -> String {
-    let mut names = RUNTIMES.iter().map(|(name, _)| quoted(name));
+    let mut names = RUNTIMES.iter().map(|runtime| quoted(runtime.name));
     let last = names.next_back().unwrap_or_default();
     format!("it can be {} or {last}", names.collect::<Vec<_>>().join(", "))
 }
@@ -54,22 +66,23 @@ pub(super) fn read(
         report.missing(&location, "application.runtime", "runtime = \"php\"");
         return ApplicationDraft::Wrong;
     };
-    match runtime.value.0.as_str() {
-        "php" => ApplicationDraft::Php(Box::new(PhpDraft::read(flat_keys, report))),
-        "cgi" => ApplicationDraft::Cgi(Box::new(CgiDraft::read(flat_keys, report))),
-        "fastcgi" => ApplicationDraft::FastCgi(Box::new(FastCgiDraft::read(flat_keys, report))),
-        "http" => ApplicationDraft::Http(Box::new(HttpDraft::read(flat_keys, report))),
-        "node" => ApplicationDraft::Node(Box::new(HttpDraft::read(flat_keys, report))),
-        "wsgi" => wrapped(Interface::Wsgi, flat_keys, report),
-        "asgi" => wrapped(Interface::Asgi, flat_keys, report),
-        "rack" => wrapped(Interface::Rack, flat_keys, report),
-        "rust" => ApplicationDraft::Rust,
-        name => {
-            let names: Vec<&str> = RUNTIMES.iter().map(|(name, _)| *name).collect();
-            let remedy = known::suggestion(name, &names, &kinds());
-            report.rule(runtime, format!("{} is no known runtime", quoted(name)), remedy);
-            ApplicationDraft::Wrong
-        }
+    let name = runtime.value.0.as_str();
+    let Some(kind) = Runtime::named(name) else {
+        let names: Vec<&str> = RUNTIMES.iter().map(|runtime| runtime.name).collect();
+        let remedy = known::suggestion(name, &names, &kinds());
+        report.rule(runtime, format!("{} is no known runtime", quoted(name)), remedy);
+        return ApplicationDraft::Wrong;
+    };
+    match kind {
+        Runtime::Php => ApplicationDraft::Php(Box::new(PhpDraft::read(flat_keys, report))),
+        Runtime::Cgi => ApplicationDraft::Cgi(Box::new(CgiDraft::read(flat_keys, report))),
+        Runtime::Fastcgi => ApplicationDraft::FastCgi(Box::new(FastCgiDraft::read(flat_keys, report))),
+        Runtime::Http => ApplicationDraft::Http(Box::new(HttpDraft::read(flat_keys, report))),
+        Runtime::Node => ApplicationDraft::Node(Box::new(HttpDraft::read(flat_keys, report))),
+        Runtime::Wsgi => wrapped(Interface::Wsgi, flat_keys, report),
+        Runtime::Asgi => wrapped(Interface::Asgi, flat_keys, report),
+        Runtime::Rack => wrapped(Interface::Rack, flat_keys, report),
+        Runtime::Rust => ApplicationDraft::Rust,
     }
 }
 

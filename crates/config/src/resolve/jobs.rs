@@ -13,7 +13,7 @@ use super::global::absolute_file;
 use super::listen::is_short_enough;
 use super::pool::absolute;
 use crate::World;
-use crate::application::{Application, Interface};
+use crate::application::JobScript;
 use crate::draft::{JobQueueDraft, JobScheduleDraft, JobsDraft, JobsText, PoolText};
 use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
@@ -329,13 +329,10 @@ fn workers(pool: &Pool, written: &Written<Text>, report: &mut Report<'_>) -> Opt
     if pool.applications.is_some() {
         return refuse("a job does not name one of the pool's applications");
     }
-    let at_once = match &pool.application {
-        Application::Php(_) | Application::Cgi(_) | Application::FastCgi(_) | Application::Rust => 1,
-        Application::Wrapped(wrapped) if wrapped.interface != Interface::Asgi => wrapped.concurrency.max(1),
-        Application::Wrapped(_) | Application::Http(_) | Application::Program(_) => {
-            return refuse("its application can't tell a job from a client's request");
-        }
-    };
+    if pool.application.traits().serves_http() {
+        return refuse("its application can't tell a job from a client's request");
+    }
+    let at_once = pool.application.concurrency();
     Some(pool.pm.max_children().saturating_mul(at_once))
 }
 
@@ -370,16 +367,9 @@ fn script(
     location: &Location,
     report: &mut WorldReport<'_>,
 ) -> Option<PathBuf> {
-    let (is_needed, is_taken) = match &pool.application {
-        Application::Php(_) => (true, true),
-        Application::Cgi(cgi) => (cgi.script.is_none(), cgi.script.is_none()),
-        Application::FastCgi(_) => (false, true),
-        Application::Http(_) | Application::Program(_) | Application::Wrapped(_) | Application::Rust => {
-            (false, false)
-        }
-    };
+    let rule = pool.application.job_script();
     let Some(written) = draft.script.written() else {
-        if is_needed && draft.script.is_absent() {
+        if rule == JobScript::Required && draft.script.is_absent() {
             report.missing(
                 location,
                 "script",
@@ -388,7 +378,7 @@ fn script(
         }
         return None;
     };
-    if !is_taken {
+    if rule == JobScript::Refused {
         let problem = format!(
             "the application of pool {} answers every request itself",
             pool.name
@@ -429,7 +419,7 @@ fn schedule(
     }
     if let Err(reason) = crate::cron::check(&cron.value.0) {
         let remedy = "write five fields: minute, hour, day of month, month, day of week";
-        report.rule(cron, reason, remedy);
+        report.rule(cron, reason.to_string(), remedy);
     }
     let timezone = draft.timezone.or("UTC".to_owned());
     if !crate::cron::is_zone(&timezone) {

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use super::global::new_file;
 use super::pool::{group_id, known_id};
 use crate::World;
-use crate::application::Interface;
-use crate::draft::{ApplicationDraft, PoolDraft, PoolText};
+use crate::draft::{PoolDraft, PoolText};
 use crate::flat_keys::{Field, Written};
 use crate::model::{Address, Listen, LogLevel, NOT_ONE_CLIENT};
 use crate::report::{Report, WorldReport};
@@ -135,13 +134,13 @@ pub(super) fn status(text: &PoolText, pool: &Listen, report: &mut WorldReport<'_
 
 pub(super) fn http(text: &PoolText, pool: &Listen, report: &mut WorldReport<'_>) -> Option<Listen> {
     let written = text.draft.http_listen.written()?;
-    let serves = match &text.application {
-        _ if text.is_routed() => return None,
-        ApplicationDraft::Http(_) | ApplicationDraft::Node(_) => true,
-        ApplicationDraft::Wrapped(interface, _) => *interface == Interface::Asgi,
-        _ => false,
-    };
-    if !serves {
+    if text.is_routed() {
+        return None;
+    }
+    if !text
+        .runtime()
+        .is_some_and(|runtime| runtime.traits().serves_http())
+    {
         let problem = "only workers of ASGI applications, of Node.js and of other programs that speak HTTP can serve HTTP";
         report.rule(
             written,

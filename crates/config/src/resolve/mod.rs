@@ -1,6 +1,6 @@
 //! Resolves drafts to the model and checks all rules.
 
-mod application;
+pub(super) mod application;
 mod applications;
 mod confine;
 mod global;
@@ -373,8 +373,9 @@ fn included_pools(
 ) -> Option<Vec<PoolText>> {
     let bytes = match reading.world.read(file) {
         Ok(bytes) => bytes,
-        Err(reason) => {
+        Err(error) => {
             let location = Source::new(file, order, "").whole();
+            let reason = error.to_string();
             diagnostics.push(Diagnostic::error(location, Kind::Unreadable { reason }));
             return None;
         }

@@ -1,10 +1,10 @@
 //! Finds a Node.js application's start command, as npm would.
 
-use crate::World;
+use crate::{World, WorldError};
 use forkyard_protocol::inspector::Kind;
 use forkyard_protocol::startup::files_of;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const PACKAGE: &str = "package.json";
 const TOOLS: &str = "node_modules/.bin";
@@ -13,16 +13,28 @@ const SPECIAL: &[char] = &[
     '\n',
 ];
 
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoCommand {
+    #[error("{}: {error}", file.display())]
+    Unreadable { file: PathBuf, error: WorldError },
+    #[error("{}: {error}", file.display())]
+    Json { file: PathBuf, error: serde_json::Error },
+    #[error("it has no package.json with a script \"start\", and none of {0}")]
+    NotThere(String),
+}
+
 /// The command that starts the application in `root`.
 ///
 /// # Errors
 /// package.json is invalid, or nothing can be started.
-pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, String> {
+pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, NoCommand> {
     let package = root.join(PACKAGE);
     if world.exists(&package) {
-        let said = |error: String| format!("{}: {error}", package.display());
-        let bytes = world.read_of_application(&package).map_err(said)?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|error| said(error.to_string()))?;
+        let file = || package.clone();
+        let unreadable = |error| NoCommand::Unreadable { file: file(), error };
+        let bytes = world.read_of_application(&package).map_err(unreadable)?;
+        let not_json = |error| NoCommand::Json { file: file(), error };
+        let value: Value = serde_json::from_slice(&bytes).map_err(not_json)?;
         let script = value.pointer("/scripts/start").and_then(Value::as_str);
         if let Some(script) = script.map(str::trim).filter(|script| !script.is_empty()) {
             return Ok(of_script(script, root, world));
@@ -30,10 +42,8 @@ pub(super) fn start_command(root: &Path, world: &dyn World) -> Result<String, St
     }
     let usual: Vec<&str> = files_of(Kind::Node).filter(|file| *file != PACKAGE).collect();
     let found = usual.iter().find(|file| world.exists(&root.join(file)));
-    found.map(|file| format!("node {file}")).ok_or_else(|| {
-        let files = usual.join(", ");
-        format!("it has no package.json with a script \"start\", and none of {files}")
-    })
+    let command = found.map(|file| format!("node {file}"));
+    command.ok_or_else(|| NoCommand::NotThere(usual.join(", ")))
 }
 
 /// The command of a package.json script. It runs after `exec`, so that there is one process; complex scripts get a

@@ -299,7 +299,11 @@ fn access(draft: &PoolDraft, report: &mut WorldReport<'_>) -> Option<AccessLog> 
     }
     let format = match draft.access_format.written() {
         Some(written) => parse_format(&written.value.0).unwrap_or_else(|problem| {
-            report.rule(written, problem, "see docs/reference/logging.md for the list");
+            report.rule(
+                written,
+                problem.to_string(),
+                "see docs/reference/logging.md for the list",
+            );
             Format::default()
         }),
         None => parse_format(DEFAULT_FORMAT).unwrap_or_default(),

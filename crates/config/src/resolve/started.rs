@@ -71,7 +71,7 @@ pub(super) fn node(text: &PoolText, draft: &HttpDraft, report: &mut WorldReport<
                     let location = written
                         .map_or(text.runtime_location(), |written| &written.location)
                         .clone();
-                    let kind = Kind::rule(problem, "write start_command = \"node FILE\"");
+                    let kind = Kind::rule(problem.to_string(), "write start_command = \"node FILE\"");
                     report.error(&location, "application.root", kind);
                     None
                 }

@@ -1,8 +1,8 @@
 //! The repository's files that are generated from the table, in whole or in part.
 
 use super::render::{render, render_absent, render_fpm, render_runtime};
-use super::row::Section;
 use super::sample;
+use super::sections::Section;
 
 /// The files, by their paths in the repository.
 pub const FILES: &[&str] = &[
@@ -45,19 +45,15 @@ pub fn renewed(file: &str, text: &str) -> Option<String> {
             )
         }
         "docs/reference/runtimes.md" => {
-            let text = below(text, "\n## CGI\n", &render_runtime(Section::Cgi))?;
-            let text = match text.contains(FASTCGI) {
-                true => below(&text, FASTCGI, &render_runtime(Section::FastCgi))?,
-                false => text,
-            };
-            below(&text, "\n## HTTP\n", &render_runtime(Section::Http))
+            let runtimes = Section::ALL.into_iter();
+            let mut tables = runtimes.filter_map(|section| Some((section.about().runtime?, section)));
+            tables.try_fold(text.to_owned(), |text, (heading, section)| {
+                below(&text, &format!("\n{heading}\n"), &render_runtime(section))
+            })
         }
         _ => None,
     }
 }
-
-/// The heading of the section on FastCGI programs.
-const FASTCGI: &str = "\n## FastCGI\n";
 
 /// Replaces the first table below a heading that has the same first line.
 fn below(text: &str, heading: &str, table: &str) -> Option<String> {

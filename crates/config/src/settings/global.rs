@@ -3,8 +3,9 @@
 use super::directive::Form;
 use super::directive::Shown::{Priority, Seconds};
 use super::row::Sample::{Off, On};
-use super::row::Section::Global;
-use super::row::{Section, section, without_key};
+use super::row::{section, without_key};
+use super::sections::Section;
+use super::sections::Section::Global;
 use crate::LogLevel::Error;
 use crate::flat_keys::Field;
 use crate::units::{Core, ErrorRule, Facility, Flag, Format, Level, TermRule, Text, Texts, Time, Whole};

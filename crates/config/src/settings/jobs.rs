@@ -1,7 +1,8 @@
 //! The keys of `[jobs]`, its queues and its schedules.
 
 use super::row::Sample::Off;
-use super::row::{Section, section};
+use super::row::section;
+use super::sections::Section;
 use crate::flat_keys::{Entries, Field};
 use crate::units::{Flag, Size, Text, Texts, Time, Whole};
 

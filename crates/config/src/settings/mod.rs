@@ -16,6 +16,7 @@ mod row;
 mod runtimes;
 mod sample;
 mod schema;
+mod sections;
 
 pub(crate) use applications::ApplicationsDraft;
 pub(crate) use global::GlobalDraft;
@@ -27,28 +28,15 @@ pub(crate) use runtimes::{CgiDraft, FastCgiDraft, HttpDraft, WrappedDraft};
 pub use directive::{Directive, Effect, Form, Limit, Shown};
 pub use files::{FILES, renewed};
 pub use render::{in_php_fpm, render, render_absent, render_fpm, render_runtime};
-pub use row::{Absence, Sample, Section, Setting};
+pub use row::{Absence, Sample, Setting};
 pub use sample::{php_fpm as sample_of_php_fpm, toml as sample};
-pub use schema::{RUNTIMES, schema};
-
-/// The table, by section.
-const PARTS: &[&[Setting]] = &[
-    GlobalDraft::ROWS,
-    PoolDraft::ROWS,
-    PhpDraft::ROWS,
-    CgiDraft::ROWS,
-    FastCgiDraft::ROWS,
-    HttpDraft::ROWS,
-    WrappedDraft::ROWS,
-    ApplicationsDraft::ROWS,
-    JobsDraft::ROWS,
-    JobQueueDraft::ROWS,
-    JobScheduleDraft::ROWS,
-];
+pub use schema::schema;
+pub(crate) use sections::of_runtime;
+pub use sections::{About, Section};
 
 /// All rows, in order.
 pub fn rows() -> impl Iterator<Item = &'static Setting> {
-    PARTS.iter().copied().flatten()
+    Section::ALL.into_iter().flat_map(Section::rows)
 }
 
 /// All keys, in the order of the documentation.

@@ -2,8 +2,9 @@
 
 use super::directive::Form;
 use super::row::Sample::{Nowhere, Off, On};
-use super::row::Section::{Php, Pool};
-use super::row::{Section, key, section};
+use super::row::{key, section};
+use super::sections::Section;
+use super::sections::Section::{Php, Pool};
 use crate::flat_keys::{Entries, Field};
 use crate::units::{
     ConnectionsChoice, IniValue, IsolationChoice, PreloaderChoice, RequestRule, Size, Text, Texts, Time,

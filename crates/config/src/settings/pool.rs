@@ -4,8 +4,9 @@ use super::directive::Form;
 use super::directive::Shown::{Never, Priority, Seconds};
 use super::global::PRIORITY;
 use super::row::Sample::{Beside, Off, On};
-use super::row::Section::Pool;
-use super::row::{Section, section, without_key};
+use super::row::{section, without_key};
+use super::sections::Section;
+use super::sections::Section::Pool;
 use crate::LogLevel::{Alert, Error};
 use crate::flat_keys::{Entries, Field};
 use crate::units::{

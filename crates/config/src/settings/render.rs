@@ -1,7 +1,8 @@
 //! Renders the documents' tables as Markdown.
 
 use super::directive::{Directive, Effect, Form};
-use super::row::{Section, Setting};
+use super::row::Setting;
+use super::sections::Section;
 use super::{directives, of, rows};
 
 /// The table of a section.

@@ -1,73 +1,11 @@
 //! The type of a row, its constructors, and the macro that makes a draft of rows.
 
 use super::directive::{Directive, Effect, Form, Limit, Shown};
+use super::sections::Section;
 use crate::LogLevel;
 use crate::flat_keys::{Entries, Field, FlatKeys};
 use crate::report::Report;
 use crate::value::Parse;
-
-/// The TOML table of a key. For a row without a key it is the place of its directive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Section {
-    /// `[global]`
-    Global,
-    /// `[pool.NAME]`
-    Pool,
-    /// `[pool.NAME.application]` with `runtime = "php"`
-    Php,
-    /// `[pool.NAME.application]` with `runtime = "cgi"`
-    Cgi,
-    /// `[pool.NAME.application]` with `runtime = "fastcgi"`
-    FastCgi,
-    /// `[pool.NAME.application]` with `runtime = "http"` or `"node"`
-    Http,
-    /// `[pool.NAME.application]` with `runtime = "wsgi"`, `"asgi"` or `"rack"`
-    Wrapped,
-    /// `[pool.NAME.applications]`
-    Applications,
-    /// `[jobs]`
-    Jobs,
-    /// `[jobs.queue.NAME]`
-    JobQueue,
-    /// `[jobs.schedule.NAME]`
-    JobSchedule,
-}
-
-impl Section {
-    /// The section's heading.
-    pub fn title(self) -> &'static str {
-        match self {
-            Section::Global => "[global]",
-            Section::Pool => "[pool.NAME]",
-            Section::Applications => "[pool.NAME.applications]",
-            Section::Jobs => "[jobs]",
-            Section::JobQueue => "[jobs.queue.NAME]",
-            Section::JobSchedule => "[jobs.schedule.NAME]",
-            Section::Php | Section::Cgi | Section::FastCgi | Section::Http | Section::Wrapped => {
-                "[pool.NAME.application]"
-            }
-        }
-    }
-
-    /// Whether it belongs to one runtime.
-    pub fn is_application(self) -> bool {
-        !matches!(self, Section::Global | Section::Pool | Section::Applications) && !self.is_of_jobs()
-    }
-
-    /// The prefix of its keys in a pool's table.
-    fn above(self) -> &'static str {
-        match self {
-            Section::Applications => "applications.",
-            section if section.is_application() => "application.",
-            _ => "",
-        }
-    }
-
-    /// Whether it is about background jobs.
-    pub fn is_of_jobs(self) -> bool {
-        matches!(self, Section::Jobs | Section::JobQueue | Section::JobSchedule)
-    }
-}
 
 /// How the sample shows a row, with values in TOML's form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! The keys of `[pool.NAME.application]` with another runtime than PHP.
 
 use super::row::Sample::{Beside, Nowhere, Off};
-use super::row::{Section, section};
+use super::row::section;
+use super::sections::Section;
 use crate::flat_keys::{Entries, Field};
 use crate::units::{Bounds, Counts, FileMode, Flag, Handshake, PreloadRule, Text, Texts, Time, Whole};
 

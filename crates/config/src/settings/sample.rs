@@ -2,7 +2,8 @@
 
 use super::directive::{Directive, Effect, Form, Shown};
 use super::render::in_php_fpm;
-use super::row::{Sample, Section, Setting};
+use super::row::{Sample, Setting};
+use super::sections::Section;
 use super::{directives, of};
 
 /// The width of a comment, in columns.
@@ -28,29 +29,6 @@ const FPM_HEAD: &str = "\
 ; More files with pools:  include = /etc/php/8.2/fpm/pool.d/*.conf
 ";
 
-/// Pools of the other runtimes: comment, section, name and runtime.
-const OTHERS: &[(&str, Section, &str, &str)] = &[
-    ("CGI programs", Section::Cgi, "cgi", "cgi"),
-    (
-        "a program that speaks FastCGI",
-        Section::FastCgi,
-        "perl",
-        "fastcgi",
-    ),
-    (
-        "a program that speaks HTTP; node has the same keys",
-        Section::Http,
-        "app",
-        "http",
-    ),
-    (
-        "a WSGI application; asgi and rack have the same keys",
-        Section::Wrapped,
-        "python",
-        "wsgi",
-    ),
-];
-
 /// conf/forkyard.toml.
 pub fn toml() -> String {
     let mut text = format!("{TOML_HEAD}\n[global]\n");
@@ -67,13 +45,17 @@ pub fn toml() -> String {
          #[pool.local]\n#listen = \"127.0.0.1:9000\"\n#user = \"www-data\"\n#pm = \"ondemand\"\n\
          #max_children = 4\n#application = { runtime = \"php\", version = \"8.2\" }\n",
     );
-    for (what, section, name, runtime) in OTHERS {
+    // Small ones first.
+    for section in Section::ALL.into_iter().rev() {
+        let Some((what, name, runtime)) = section.about().sample else {
+            continue;
+        };
         text.push_str(&format!(
             "\n\n# A pool of {what}. See docs/reference/runtimes.md.\n#[pool.{name}]\n#listen = \"/run/forkyard-$pool.sock\"\n\
              #user = \"www-data\"\n#pm = \"ondemand\"\n#max_children = 4\n\n\
              #[pool.{name}.application]\n#runtime = \"{runtime}\"\n"
         ));
-        keys(*section, &mut text);
+        keys(section, &mut text);
     }
     text.push_str(
         "\n\n# A pool of a program that speaks HTTP and that forkyard does not start: an address and port, a port of this\n\

@@ -1,21 +1,10 @@
 //! The JSON schema of the configuration, for editors: draft 4, which TOML language servers support.
 
 use super::of;
-use super::row::{Section, Setting};
+use super::row::Setting;
+use super::sections::{Section, of_runtime};
+use forkyard_protocol::runtimes::{Kind, RUNTIMES, RuntimeTraits};
 use serde_json::{Map, Value, json};
-
-/// The runtimes with the section that has their keys.
-pub const RUNTIMES: &[(&str, Option<Section>)] = &[
-    ("php", Some(Section::Php)),
-    ("cgi", Some(Section::Cgi)),
-    ("fastcgi", Some(Section::FastCgi)),
-    ("http", Some(Section::Http)),
-    ("node", Some(Section::Http)),
-    ("wsgi", Some(Section::Wrapped)),
-    ("asgi", Some(Section::Wrapped)),
-    ("rack", Some(Section::Wrapped)),
-    ("rust", None),
-];
 
 /// The schema of `forkyard.toml`, and of the files that it includes.
 pub fn schema() -> Value {
@@ -49,17 +38,17 @@ pub fn schema() -> Value {
 
 /// The schemas of an application's table.
 fn applications() -> Vec<Value> {
-    let of_runtime = |(runtime, section): &(&str, Option<Section>)| {
-        let mut table = Table::with(section.iter().flat_map(|section| of(*section)));
-        table.put("runtime", json!({ "enum": [runtime] }));
-        let mut object = table.object(&format!("An application of the runtime {runtime}."));
+    let application = |runtime: &RuntimeTraits| {
+        let mut table = Table::with(of_runtime(runtime.kind).into_iter().flat_map(of));
+        table.put("runtime", json!({ "enum": [runtime.name] }));
+        let mut object = table.object(&format!("An application of the runtime {}.", runtime.name));
         // PHP applications of an application pool need no runtime.
-        if *runtime != "php" {
+        if runtime.kind != Kind::Php {
             object["required"] = json!(["runtime"]);
         }
         object
     };
-    RUNTIMES.iter().map(of_runtime).collect()
+    RUNTIMES.iter().map(application).collect()
 }
 
 /// The keys of a table; a key with dots belongs to an inner table.

@@ -19,6 +19,7 @@ mod sharing;
 mod skip;
 mod worker_script;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -120,17 +121,20 @@ impl World for Machine {
         memory.and_then(|(_, bytes)| bytes.parse().ok())
     }
 
-    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+    fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, WorldError> {
         if host == "localhost" {
             Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
         } else {
-            Err("Name or service not known".to_owned())
+            Err(WorldError::Message("Name or service not known".to_owned()))
         }
     }
 
-    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, WorldError> {
         if pattern == Path::new("/etc/locked/*.toml") {
-            return Err("/etc/locked: Permission denied (os error 13)".to_owned());
+            return Err(WorldError::Directory {
+                directory: PathBuf::from("/etc/locked"),
+                error: io::Error::from_raw_os_error(13),
+            });
         }
         let pattern = pattern.to_str().unwrap();
         Ok(self
@@ -142,12 +146,12 @@ impl World for Machine {
             .collect())
     }
 
-    fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+    fn read(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
         match self.files.iter().find(|(name, _)| path == Path::new(name)) {
-            Some((_, "unreadable")) => Err("Permission denied (os error 13)".to_owned()),
+            Some((_, "unreadable")) => Err(io::Error::from_raw_os_error(13).into()),
             Some((_, "latin")) => Ok(b"[pool.x]\nuser = \"\xe9\"\n".to_vec()),
             Some((_, text)) => Ok(text.as_bytes().to_vec()),
-            None => Err("No such file or directory (os error 2)".to_owned()),
+            None => Err(io::Error::from_raw_os_error(2).into()),
         }
     }
 }

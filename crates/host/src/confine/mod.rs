@@ -19,12 +19,13 @@ mod helpers;
 mod paths;
 mod tmp;
 
+use crate::config::Workers;
 pub use error::ConfineError;
 pub use group::{Group, enter as enter_group, entrance, remove as remove_group};
 pub use group_parent::{GroupParent, find as find_group_parent, leave as leave_group_parent};
 pub use helpers::{Helper, keep_to};
 
-use crate::config::{Application, Confine, Pool};
+use crate::config::{Confine, Pool};
 use std::fs::File;
 
 /// Returns the pool's control group, if any.
@@ -49,10 +50,7 @@ pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
         calls::check()?;
     }
     if confine.private_tmp {
-        tmp::check(matches!(
-            pool.application,
-            Application::Php(_) | Application::Wrapped(_)
-        ))?;
+        tmp::check(pool.application.traits().workers == Workers::Forked)?;
     }
     confine
         .cgroup

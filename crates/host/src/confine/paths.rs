@@ -66,7 +66,7 @@ pub(super) fn restrict(paths: &Paths, application: &Application) -> Result<(), C
     for path in DEVICES {
         rules = add_if_there(rules, Path::new(path), AccessFs::ReadFile | AccessFs::WriteFile)?;
     }
-    if let Application::Php(php) = application {
+    if let Some(php) = application.php() {
         for path in php.php_ini.iter().chain(&php.library) {
             rules = add_if_there(rules, path, read)?;
         }

@@ -2,6 +2,7 @@
 
 use super::protocol::{Kind, Settings};
 use crate::config::{Applications, DEFAULT_CONCURRENCY};
+use forkyard_protocol::runtimes::Requests;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ pub(crate) fn lower<T: Ord>(pool: Option<T>, own: Option<T>) -> Option<T> {
 }
 
 pub(crate) fn has_threads(kind: Kind) -> bool {
-    matches!(kind, Kind::Wsgi | Kind::Rack)
+    kind.traits().requests == Requests::Threads
 }
 
 pub(crate) fn has_concurrency(kind: Kind) -> bool {
-    matches!(kind, Kind::Asgi | Kind::Node | Kind::Http)
+    kind.traits().serves_http()
 }
 
 pub(crate) fn is_concurrent(kind: Kind, own: &Settings) -> bool {
@@ -35,10 +36,8 @@ pub(crate) fn at_once(kind: Kind, pool: Option<u32>, own: &Settings) -> Option<N
             .and_then(NonZeroU32::new);
         return lower(said.flatten(), Some(threads.unwrap_or(NonZeroU32::MIN)));
     }
-    let usual = match kind {
-        Kind::Asgi => NonZeroU32::new(DEFAULT_CONCURRENCY),
-        _ => None,
-    };
+    let has_limit = kind.traits().requests == Requests::Loop;
+    let usual = NonZeroU32::new(DEFAULT_CONCURRENCY).filter(|_| has_limit);
     match own.concurrency.map(NonZeroU32::new) {
         Some(own) => lower(said.flatten(), own),
         None => said.unwrap_or(usual),

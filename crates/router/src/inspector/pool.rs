@@ -9,6 +9,7 @@ use crate::config::{
 };
 use crate::spawn::user::{self, Database, UserEntry, Wishes};
 use forkyard_base::text::is_control;
+use forkyard_protocol::runtimes::{Requests, Workers};
 use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -246,12 +247,12 @@ fn application(
     own: &Settings,
 ) -> Result<Application, Refused> {
     match found.kind {
-        Kind::Php => match &template.application {
-            Application::Php(php) => Ok(Application::Php(Php {
+        Kind::Php => match template.application.php() {
+            Some(php) => Ok(Application::Php(Php {
                 script_root: Some(script_root(applications, found)),
                 ..php.clone()
             })),
-            _ => Err(not_run(
+            None => Err(not_run(
                 template,
                 found,
                 "write [pool.NAME.application] with runtime = \"php\" and version = \"8.2\"",
@@ -263,13 +264,14 @@ fn application(
         Kind::Cgi => cgi(template, found, own),
         Kind::Fastcgi => fastcgi(template, applications, found, own),
         Kind::Node | Kind::Http => program(applications, found, own),
+        Kind::Rust => Err(not_run(template, found, "give it a pool of its own")),
     }
 }
 
 fn not_run(template: &Pool, found: &FoundApplication, remedy: &str) -> Refused {
     Refused::Runtime {
         root: found.root.display().to_string(),
-        what: site::runtime_name(found.kind),
+        what: found.kind.traits().name,
         pool: template.name.clone(),
         remedy: remedy.replace("NAME", &template.name),
     }
@@ -283,10 +285,10 @@ fn wrapped(
     own: &Settings,
 ) -> Application {
     let same_language = |one: Interface| (one == Interface::Rack) == (interface == Interface::Rack);
-    let interpreter = match &template.application {
-        Application::Wrapped(wrapped) if same_language(wrapped.interface) => Some(&wrapped.interpreter),
-        _ => None,
-    };
+    let wrapped = template.application.wrapped();
+    let interpreter = wrapped
+        .filter(|wrapped| same_language(wrapped.interface))
+        .map(|wrapped| &wrapped.interpreter);
     let environment = found.python.as_ref().filter(|_| interface != Interface::Rack);
     let usual = match interface {
         Interface::Wsgi | Interface::Asgi => PYTHON,
@@ -333,8 +335,8 @@ fn start_timeout(applications: &Applications, own: &Settings) -> Duration {
 }
 
 fn without_effect(found: &FoundApplication, own: &Settings) -> Result<(), Refused> {
-    let speaks_http = matches!(found.kind, Kind::Node | Kind::Http);
-    let is_wrapped = matches!(found.kind, Kind::Wsgi | Kind::Asgi | Kind::Rack);
+    let speaks_http = found.kind.traits().requests == Requests::Forwarded;
+    let is_wrapped = found.kind.traits().workers == Workers::Forked && found.kind != Kind::Php;
     let problem = if own.concurrency.is_some() && has_threads(found.kind) {
         "concurrency: an instance of it has a request in each thread; set threads instead"
     } else if own.concurrency.is_some() && !has_concurrency(found.kind) {
@@ -390,9 +392,9 @@ fn fastcgi(
     found: &FoundApplication,
     own: &Settings,
 ) -> Result<Application, Refused> {
-    let (abort_timeout, parameters) = match &template.application {
-        Application::FastCgi(fastcgi) => (fastcgi.abort_timeout, fastcgi.parameters.clone()),
-        _ => (ABORT_TIMEOUT, Vec::new()),
+    let (abort_timeout, parameters) = match template.application.fastcgi() {
+        Some(fastcgi) => (fastcgi.abort_timeout, fastcgi.parameters.clone()),
+        None => (ABORT_TIMEOUT, Vec::new()),
     };
     Ok(Application::FastCgi(FastCgi {
         command: StartCommand::Shell(start_command(found, own)?),
@@ -471,11 +473,8 @@ fn shell_quoted(text: &str) -> String {
 }
 
 fn idle_timeout(template: &Pool) -> Duration {
-    match &template.application {
-        Application::Wrapped(wrapped) => wrapped.preloader_idle_timeout,
-        Application::Php(php) => php.preloader_idle_timeout,
-        _ => PRELOADER_IDLE_TIMEOUT,
-    }
+    let times = template.application.start_times();
+    times.map_or(PRELOADER_IDLE_TIMEOUT, |times| times.idle_timeout)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::inspector::protocol::{Kind, Settings};
 use crate::spawn::report::{ErrorId, Report};
 use crate::tick::Tick;
 use fastcgi::Limits;
+use forkyard_protocol::runtimes::Requests;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -128,7 +129,7 @@ impl Bounds {
             concurrency: at_once(kind, self.concurrency, own),
             spread: instances,
             restart_method: method.unwrap_or(pool.restart_method),
-            shares_program: matches!(kind, Kind::Node | Kind::Http),
+            shares_program: kind.traits().requests == Requests::Forwarded,
             ..pool
         }
     }

@@ -2,7 +2,7 @@
 //! itself. The process, its channel to the master and unread commands stay.
 
 use super::preloader::CPreloader;
-use crate::config::{Application, Interface, Preload};
+use crate::config::{Interface, Preload};
 use crate::runtime::SCRIPT;
 use crate::runtime::php::protocol::SOCKET;
 use crate::runtime::preloader::{Error, Preloader, Socket, left_open};
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn forkyard_preloader_renew(
 ) {
     // SAFETY: the header's contract.
     let (preloader, library) = unsafe { (&mut *preloader, super::bytes(library.cast(), length)) };
-    let Application::Wrapped(wrapped) = &preloader.preloader.settings.pool.application else {
+    let Some(wrapped) = preloader.preloader.settings.pool.application.wrapped() else {
         return;
     };
     if wrapped.preload != Preload::Auto {

@@ -2,7 +2,6 @@
 
 use super::anew::{self, Inheritance};
 use super::{Handle, Text};
-use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::{Preloader, Socket, WorkerOrder};
 use crate::runtime::wrapped::SETTLED;
@@ -109,7 +108,10 @@ impl CPreloader {
 
     fn take_huge_pages(&self) {
         let application = &self.preloader.settings.pool.application;
-        if !matches!(application, Application::Wrapped(wrapped) if wrapped.huge_code_pages) {
+        if !application
+            .wrapped()
+            .is_some_and(|wrapped| wrapped.huge_code_pages)
+        {
             return;
         }
         // SAFETY: the application is not loaded yet, so there is one thread; this code is in another library.

@@ -1,7 +1,7 @@
 //! The settings and descriptors that a worker receives.
 
 use super::restart_file::RestartMark;
-use crate::config::{Application, LogLevel, Pool, sharing};
+use crate::config::{LogLevel, Pool, sharing};
 use crate::sys::fd::set_nonblocking;
 use crate::sys::identity::Identity;
 use fastcgi::Repeated;
@@ -45,9 +45,9 @@ fn default_log_level() -> LogLevel {
 impl Settings {
     /// How repeated headers are combined. PHP gets the last one, as in php-fpm.
     pub(super) fn repeated(&self) -> Repeated {
-        match self.pool.application {
-            Application::Php(_) => Repeated::Replace,
-            _ => Repeated::JoinHeaders,
+        match self.pool.application.php() {
+            Some(_) => Repeated::Replace,
+            None => Repeated::JoinHeaders,
         }
     }
 }

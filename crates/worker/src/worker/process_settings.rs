@@ -1,7 +1,8 @@
 //! Applies a pool's process settings: limits, root, directory, priority, user, environment.
 
 use super::context::{Settings, WorkerContext};
-use crate::config::{Application, CoreLimit, Pool};
+use crate::config::Leaves;
+use crate::config::{CoreLimit, Pool};
 use crate::confine::{self, ConfineError};
 use crate::sys::identity::{self as id, Identity};
 use crate::sys::origin::is_here;
@@ -120,14 +121,9 @@ pub fn redirect_output(own: &WorkerContext, null: BorrowedFd<'_>) -> Result<(), 
 /// # Errors
 /// setpgid(2).
 pub fn begin_group(pool: &Pool) -> Result<(), Error> {
-    match pool.application {
-        Application::Wrapped(_) => session::begin_group(),
-        Application::Rust
-        | Application::Php(_)
-        | Application::Cgi(_)
-        | Application::FastCgi(_)
-        | Application::Http(_)
-        | Application::Program(_) => Ok(()),
+    match pool.application.traits().leaves {
+        Leaves::Group => session::begin_group(),
+        Leaves::Nothing | Leaves::Session | Leaves::Program => Ok(()),
     }
 }
 
@@ -158,7 +154,7 @@ pub fn environment(settings: &Settings, inherited: Vec<(OsString, OsString)>) ->
     for (name, value) in pool.environment.env.iter().rev() {
         set(name, value.into());
     }
-    let is_php = matches!(pool.application, Application::Php(_));
+    let is_php = pool.application.php().is_some();
     let account = match &settings.identity {
         Some(identity) => Some(identity.clone()),
         None => (!is_php).then(Identity::current),

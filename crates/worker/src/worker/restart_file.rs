@@ -4,7 +4,7 @@
 //! `crates/core/src/master/pool_restart.rs`) and reloads the pool (`begin_restart` in `src/master/pool_requests.rs`).
 
 use super::context::Settings;
-use crate::config::{Application, ProcessManager};
+use crate::config::ProcessManager;
 use crate::sys::file::stamp;
 use crate::tick::Tick;
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ impl Settings {
     /// router.
     pub fn restart_file(&self) -> Option<PathBuf> {
         let is_routed = matches!(self.pool.pm, ProcessManager::Ordered { .. });
-        let is_loaded = !matches!(self.pool.application, Application::Cgi(_));
+        let is_loaded = self.pool.application.traits().has_restart_file;
         let root = self.pool.application.root()?;
         (is_loaded && !is_routed && self.pool.setup.chroot.is_none()).then(|| root.join(NAME))
     }

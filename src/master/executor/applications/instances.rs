@@ -328,10 +328,6 @@ impl Applications {
     }
 }
 
-fn request(router: PoolId, instance: u64) -> SpawnRequestId {
-    SpawnRequestId { router, instance }
-}
-
 /// An instance as its router is told of it.
 pub(super) fn told(number: u64, instance: &RegisteredInstance, pid: i32) -> Instance {
     Instance {

@@ -23,7 +23,7 @@ use crate::master::instances::InstanceRegistry;
 use crate::master::reload_diff::ReloadScope;
 use crate::spawn::report::ErrorId;
 use admin_requests::{Asker, PendingRestart, PendingStatus};
-use forkyard_protocol::router::{AdminRequest, ToRouter, Unstarted};
+use forkyard_protocol::router::{AdminRequest, Unstarted};
 use instances::LastErrors;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! Starts preloaders with the spawning kit.
 
 use super::Preloaders;
-use crate::config::{Application, Interface, sharing};
+use crate::config::sharing;
 use crate::confine;
 use crate::master::event::GenerationId;
 use crate::master::executor::context::Context;
@@ -25,7 +25,7 @@ use crate::zygotes::Members;
 use nix::sys::socket::SockType;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Room for a preloader's process title beyond its arguments.
@@ -190,33 +190,18 @@ impl Preloaders {
 /// The kit's plan for a preloader, which sets limits, user and confinement itself ([`worker::apply_process_settings`]).
 fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     let pool = &settings.pool;
-    let (root, language) = match &pool.application {
-        Application::Wrapped(wrapped) => {
-            let language = match wrapped.interface {
-                Interface::Wsgi => "wsgi",
-                Interface::Asgi => "asgi",
-                Interface::Rack => "rack",
-            };
-            (Some(wrapped.root.clone()), language)
-        }
-        Application::Php(_)
-        | Application::Cgi(_)
-        | Application::FastCgi(_)
-        | Application::Http(_)
-        | Application::Program(_)
-        | Application::Rust => (pool.setup.chdir.clone(), "php"),
-    };
+    let root = pool.application.root().or(pool.setup.chdir.as_deref());
     let words = std::iter::once(launch.path.display().to_string()).chain(launch.arguments.iter().cloned());
     let command = words.collect::<Vec<_>>().join(" ");
     let identity = settings.identity.clone();
     let mut plan = Plan::new(
         name,
-        root.unwrap_or_else(|| PathBuf::from("/")),
+        root.unwrap_or(Path::new("/")).to_owned(),
         &command,
         account(identity.clone()),
     );
     plan.kind = Kind::Wrapper;
-    plan.app_type = language.to_owned();
+    plan.app_type = pool.application.traits().name.to_owned();
     plan.switch_user = identity.is_some() && is_root();
     plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
     plan.no_new_privileges = pool.setup.no_new_privs;

@@ -4,7 +4,7 @@
 //! forks a process for this as the pool's user. The master waits until a second pipe closes or the time is over.
 
 use super::Preloaders;
-use crate::config::{Application, Php};
+use crate::config::Php;
 use crate::master::event::{Event, GenerationId};
 use crate::master::executor::context::Context;
 use crate::master::executor::generation::Generation;
@@ -149,13 +149,5 @@ fn allocated(file: &OwnedFd) -> u64 {
 }
 
 fn php(generation: &Generation) -> Option<&Php> {
-    match &generation.settings.pool.application {
-        Application::Php(php) => Some(php),
-        Application::Rust
-        | Application::Cgi(_)
-        | Application::FastCgi(_)
-        | Application::Http(_)
-        | Application::Program(_)
-        | Application::Wrapped(_) => None,
-    }
+    generation.settings.pool.application.php()
 }

@@ -16,7 +16,7 @@ use super::sources::Source;
 use super::spawner::{OutputLine, Purpose, Started};
 use super::start_report::exit_of_report;
 use super::worker::signal_of;
-use crate::config::{Address, Application};
+use crate::config::Address;
 use crate::control::protocol;
 use crate::master::action::Force;
 use crate::master::event::{Ended, Event, GenerationId, PoolId};
@@ -125,7 +125,7 @@ impl Programs {
         let Some(generation) = context.pools.generations.get_mut(&id) else {
             return Ok(());
         };
-        let Application::Program(settings) = &generation.settings.pool.application else {
+        let Some(settings) = generation.settings.pool.application.program() else {
             return Ok(());
         };
         let instances = settings.instances as usize;
@@ -453,7 +453,7 @@ impl Programs {
 impl Pools {
     pub(super) fn has_program(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
-        generation.is_some_and(|it| matches!(it.settings.pool.application, Application::Program(_)))
+        generation.is_some_and(|it| it.settings.pool.application.program().is_some())
     }
 }
 

@@ -1,6 +1,6 @@
 //! How a program's processes start, and their addresses.
 
-use crate::config::{Address, Application, Listens};
+use crate::config::{Address, Listens};
 use crate::master::executor::start_report::account;
 use crate::spawn::NODE_SCRIPT;
 use crate::spawn::handshake::properties::{self, Socket};
@@ -23,9 +23,7 @@ pub(super) fn address_of(sockets: &[Socket]) -> Option<Address> {
 /// The kit's plan; `None`: the pool has no program.
 pub(super) fn plan(settings: &Settings) -> Option<Plan> {
     let pool = &settings.pool;
-    let Application::Program(program) = &pool.application else {
-        return None;
-    };
+    let program = pool.application.program()?;
     let mut account = account(settings.identity.clone());
     if program.load_shell_envvars {
         account.shell = identity::shell_and_group(account.uid, account.gid).0;
@@ -61,7 +59,7 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
 fn limits(settings: &Settings) -> Vec<Limit> {
     use crate::config::CoreLimit;
     let pool = &settings.pool;
-    let Application::Program(program) = &pool.application else {
+    let Some(program) = pool.application.program() else {
         return Vec::new();
     };
     let own = program.rlimits.iter().map(|limit| Limit {

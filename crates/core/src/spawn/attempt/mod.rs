@@ -250,7 +250,7 @@ impl Attempt {
                     Some(Trouble::Exited(_) | Trouble::Aborted { .. } | Trouble::Timeout(_))
                 );
                 match (speaks, response.complaint.category(), bad) {
-                    (true, Err(text), _) => self.trouble = Some(Trouble::BadCategory(text)),
+                    (true, Err(unknown), _) => self.trouble = Some(Trouble::BadCategory(unknown.0)),
                     (true, Ok(_), Some(bad)) => self.trouble = Some(Trouble::BadStep(bad.step, bad.text)),
                     (true, Ok(_), None) | (false, _, _) => {}
                 }

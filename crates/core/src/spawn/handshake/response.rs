@@ -80,19 +80,23 @@ pub struct Complaint {
     pub source: Option<Vec<u8>>,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown category {0}")]
+pub struct UnknownCategory(pub String);
+
 impl Complaint {
     /// Returns the category.
     ///
     /// # Errors
     /// An unknown category.
-    pub fn category(&self) -> Result<Option<Category>, String> {
+    pub fn category(&self) -> Result<Option<Category>, UnknownCategory> {
         let Some(bytes) = &self.category else {
             return Ok(None);
         };
         let text = clean(bytes);
         match Category::parse(&text) {
             Some(category) => Ok(Some(category)),
-            None => Err(text),
+            None => Err(UnknownCategory(text)),
         }
     }
 

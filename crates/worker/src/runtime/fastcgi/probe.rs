@@ -39,7 +39,15 @@ pub(super) enum ProbeResult {
     Pending,
     Up(Option<OwnedFd>),
     /// The answer is not FastCGI.
-    Stranger(String),
+    Stranger(StrangeAnswer),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum StrangeAnswer {
+    #[error("its answer is not FastCGI")]
+    NotFastCgi,
+    #[error("it answered something else: {0}")]
+    Other(&'static str),
 }
 
 impl Probe {
@@ -94,7 +102,7 @@ impl Probe {
         (Some(self), ProbeResult::Pending)
     }
 
-    fn take(&mut self, mut bytes: &[u8]) -> Result<bool, String> {
+    fn take(&mut self, mut bytes: &[u8]) -> Result<bool, StrangeAnswer> {
         let mut is_answered = false;
         loop {
             let (used, part) = self.answer.receive(bytes);
@@ -106,8 +114,8 @@ impl Probe {
                 {
                     is_answered = true;
                 }
-                Part::Broken => return Err("its answer is not FastCGI".to_owned()),
-                other => return Err(format!("it answered something else: {}", kind(&other))),
+                Part::Broken => return Err(StrangeAnswer::NotFastCgi),
+                other => return Err(StrangeAnswer::Other(kind(&other))),
             }
         }
     }

@@ -104,7 +104,7 @@ impl ProgramStart {
             Ok((_, ProbeResult::Up(connection))) => {
                 return ProgramProgress::Up(self.program, self.attempt, connection);
             }
-            Ok((_, ProbeResult::Stranger(what))) => return self.fail(Fall::Stranger(what)),
+            Ok((_, ProbeResult::Stranger(what))) => return self.fail(Fall::Stranger(what.to_string())),
             Ok((probe, ProbeResult::Pending)) => {
                 self.probe = probe;
                 self.probe.as_ref().map_or(now, Probe::next)

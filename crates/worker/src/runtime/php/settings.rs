@@ -19,19 +19,24 @@ pub fn usual_directories(version: &str) -> [PathBuf; 2] {
     ["fpm", "embed"].map(|sapi| PathBuf::from(format!("/etc/php/{version}/{sapi}")))
 }
 
+/// The name of a setting whose value can't be a line of php.ini.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnfitSetting(pub String);
+
 /// The ini lines for module start-up, which can't be set later: extensions and OPcache's sizes. `None` if there are
 /// none.
 ///
 /// # Errors
-/// The name of a setting whose value can't be an ini line.
-pub fn start_lines(php: &Php) -> Result<Option<String>, String> {
+/// A value can't be an ini line.
+pub fn start_lines(php: &Php) -> Result<Option<String>, UnfitSetting> {
     let mut lines = String::new();
     for (name, value) in &php.defines {
         lines.push_str(&format!("{name}={value}\n"));
     }
     for (name, value) in php.php_value.iter().chain(&php.php_admin_value) {
         if is_start_setting(name) {
-            let quoted = quote(value).ok_or_else(|| name.clone())?;
+            let quoted = quote(value).ok_or_else(|| UnfitSetting(name.clone()))?;
             lines.push_str(&format!("{name}={quoted}\n"));
         }
     }
@@ -127,7 +132,7 @@ fn quote(value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{exposes, later_settings, php_ini_directories, start_lines, with_lock_in};
+    use super::{UnfitSetting, exposes, later_settings, php_ini_directories, start_lines, with_lock_in};
     use crate::config::{Php, RequestSettings};
     use crate::runtime::php::ini_snapshot::{IniFile, IniFiles};
     use std::path::Path;
@@ -163,8 +168,11 @@ mod tests {
             Ok(Some("opcache.preload='/a b$c\"d'\n".into()))
         );
         assert_eq!(lines("/it's"), Ok(Some("opcache.preload=\"/it's\"\n".into())));
-        assert_eq!(lines("/it's \"x\""), Err("opcache.preload".into()));
-        assert_eq!(lines("a\nextension=evil"), Err("opcache.preload".into()));
+        assert_eq!(lines("/it's \"x\""), Err(UnfitSetting("opcache.preload".into())));
+        assert_eq!(
+            lines("a\nextension=evil"),
+            Err(UnfitSetting("opcache.preload".into()))
+        );
         assert_eq!(start_lines(&settings(&[], &[])), Ok(None));
     }
 

@@ -2,7 +2,6 @@
 //!
 //! The master's line stays in the socket for the wrapper; this step only peeks at it.
 
-use crate::config::Application;
 use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::Socket;
 use crate::spawn::error::Category;
@@ -65,10 +64,10 @@ fn become_it(
     arguments: &[OsString],
     notes: Option<&Notes>,
 ) -> Result<(), InterpreterFailure> {
-    let settings = peek().map_err(|summary| InterpreterFailure {
+    let settings = peek().map_err(|error| InterpreterFailure {
         step: Step::SubprocessSetupperBeforeShell,
         category: Category::Internal,
-        summary,
+        summary: error.to_string(),
         solution: "All programs of forkyard must have the same version: install them together.".to_owned(),
     })?;
     let Some(settings) = settings else { return Ok(()) };
@@ -84,7 +83,7 @@ fn become_it(
                 .to_owned(),
         })?;
         // With the user's rights, because the directory is the user's.
-        if let Application::Wrapped(wrapped) = &settings.pool.application {
+        if let Some(wrapped) = settings.pool.application.wrapped() {
             path = wrapped.interpreter_now();
         }
         own_env = Some(&settings.pool.environment.own_env);
@@ -138,20 +137,32 @@ fn own_name() -> String {
     crate::sys::identity::own_user().to_string()
 }
 
-fn peek() -> Result<Option<Settings>, String> {
+#[derive(Debug, thiserror::Error)]
+enum PeekError {
+    #[error("recv: {0}; this is started by forkyard alone")]
+    Receive(Errno),
+    #[error("line from the master: not the time for it")]
+    Command,
+    #[error("line from the master: {0}")]
+    Json(serde_json::Error),
+    #[error("line from the master: too long")]
+    TooLong,
+}
+
+fn peek() -> Result<Option<Settings>, PeekError> {
     let mut buffer = vec![0; 64 << 10];
     for _ in 0..MAX_WAITS {
         let count = match recv(SOCKET, &mut buffer, MsgFlags::MSG_PEEK) {
             Ok(0) => return Ok(None),
             Ok(count) => count,
             Err(Errno::EINTR) => continue,
-            Err(errno) => return Err(format!("recv: {errno}; this is started by forkyard alone")),
+            Err(errno) => return Err(PeekError::Receive(errno)),
         };
         if let Some(end) = buffer[..count].iter().position(|byte| *byte == b'\n') {
             return match serde_json::from_slice(&buffer[..end]) {
                 Ok(Command::Begin { context, .. }) => Ok(Some(context)),
-                Ok(_) => Err("line from the master: not the time for it".into()),
-                Err(error) => Err(format!("line from the master: {error}")),
+                Ok(_) => Err(PeekError::Command),
+                Err(error) => Err(PeekError::Json(error)),
             };
         }
         if count < buffer.len() {
@@ -162,5 +173,5 @@ fn peek() -> Result<Option<Settings>, String> {
             break;
         }
     }
-    Err("line from the master: too long".into())
+    Err(PeekError::TooLong)
 }

@@ -6,7 +6,7 @@
 use super::client::ClientPhase;
 use super::leave::Leaving;
 use super::state::WorkerState;
-use crate::config::Application;
+use crate::config::Requests;
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{header, slot_reader};
 use crate::sys::socket::{Readiness, wait};
@@ -184,12 +184,10 @@ impl WorkerState {
             quiet += u64::from(load.quiet);
         }
         let busy = open.saturating_sub(quiet);
-        let limit = match &self.settings.pool.application {
-            Application::Wrapped(wrapped) if wrapped.is_concurrent() && self.dispatch.is_none() => {
-                "concurrency"
-            }
-            Application::Wrapped(_) => "threads",
-            _ => "descriptors",
+        let limit = match self.settings.pool.application.traits().requests {
+            Requests::Loop => "concurrency",
+            Requests::Threads => "threads",
+            Requests::One | Requests::Forwarded => "descriptors",
         };
         log::warn!(
             "all workers are full, and requests wait: {slots} workers have {busy} requests ({limit}: {} each), and {quiet} idle \

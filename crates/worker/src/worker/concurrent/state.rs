@@ -20,7 +20,8 @@ use super::quiet::Quiet;
 use super::routed::Router;
 use super::shown::ShownRequest;
 use super::times::Alarm;
-use crate::config::{AccessLog, Application, Pool};
+use crate::config::Requests;
+use crate::config::{AccessLog, Pool};
 use crate::listen::AcceptPause;
 use crate::scoreboard::load::Load;
 use crate::scoreboard::slot_writer::SlotWriter;
@@ -73,7 +74,7 @@ fn most_requests_by_descriptors() -> usize {
 }
 
 pub(super) fn has_program(pool: &Pool) -> bool {
-    matches!(pool.application, Application::Program(_))
+    pool.application.program().is_some()
 }
 
 #[derive(Debug)]
@@ -153,11 +154,10 @@ impl WorkerState {
         let alarm = Alarm::new().map_err(failed("timerfd_create"))?;
         let router = own.channel.map(Router::new);
         let application = &context.settings.pool.application;
-        let is_native = matches!(application, Application::Program(_) | Application::Http(_));
-        let limit = match application {
-            Application::Wrapped(wrapped) => wrapped.concurrency as usize,
-            _ if is_native => most_requests_by_descriptors(),
-            _ => 1,
+        let is_native = application.traits().requests == Requests::Forwarded;
+        let limit = match is_native {
+            true => most_requests_by_descriptors(),
+            false => application.concurrency() as usize,
         };
         let access = context.settings.pool.logs.access.clone().zip(context.access);
         let mut state = WorkerState {
@@ -209,7 +209,7 @@ impl WorkerState {
             departure_due: None,
             promotion: None,
             access,
-            counts_memory: matches!(context.settings.pool.application, Application::Wrapped(_)),
+            counts_memory: !is_native,
             peak_memory_bytes: 0,
             exit_code: 0,
             settings: context.settings,

@@ -15,6 +15,7 @@ mod stream;
 mod upstream;
 
 use super::share::Share;
+use crate::config::Requests;
 use crate::config::{Application, Pool};
 use crate::worker::{Concurrent, EXIT_SOFTWARE, GenerationContext, OWN, WorkerContext};
 use event_loop::Gateway;
@@ -33,17 +34,15 @@ const MOST_SERIAL: u32 = (1 << 28) - 1;
 
 /// Whether a pool's workers pass requests to an HTTP program.
 pub fn is_for(pool: &Pool) -> bool {
-    matches!(pool.application, Application::Http(_) | Application::Program(_))
+    pool.application.traits().requests == Requests::Forwarded
 }
 
 /// Serves until told to exit; returns the exit code. `share`: addresses of the program's processes. Process settings
 /// must be applied.
 pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Share>) -> i32 {
     let pool = &context.settings.pool;
-    let connect_timeout = match &pool.application {
-        Application::Program(program) => program.start_timeout.min(MOST_CONNECT_TIME),
-        _ => MOST_CONNECT_TIME,
-    };
+    let start = pool.application.start_times();
+    let connect_timeout = start.map_or(MOST_CONNECT_TIME, |it| it.start_timeout.min(MOST_CONNECT_TIME));
     let server = match (&pool.application, share) {
         (Application::Http(http), _) => Server::There(http.address.clone()),
         (_, Some(share)) => Server::Started(share.clone(), own.slot as usize),
