@@ -112,8 +112,12 @@ pub(super) enum PoolArguments {
     },
 }
 
-fn time(text: &str) -> Result<Duration, String> {
-    duration(text).ok_or_else(|| format!("{text} is no duration; write 500ms, 10s or 5m"))
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is no duration; write 500ms, 10s or 5m")]
+struct NoDuration(String);
+
+fn time(text: &str) -> Result<Duration, NoDuration> {
+    duration(text).ok_or_else(|| NoDuration(text.to_owned()))
 }
 
 fn millis(time: Duration) -> u64 {

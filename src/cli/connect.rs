@@ -5,7 +5,7 @@ use super::reach::as_user;
 use crate::control::protocol::PoolStatus;
 use crate::spawn::setupper::barrier;
 use crate::sys::identity::{self, Identity};
-use crate::sys::{accounts, socket};
+use crate::sys::{self, accounts, socket};
 use nix::errno::Errno;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -36,31 +36,36 @@ fn nginx_user(text: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectError {
+    #[error(transparent)]
+    System(#[from] sys::Error),
+    #[error("only root can try as {user}; as yourself: --web-server={own}")]
+    NotRoot { user: String, own: String },
+}
+
 /// Returns the reasons why the user can't connect to these pools' sockets, one per line.
 ///
 /// # Errors
 /// The test itself failed.
-pub(super) fn problems(user: &str, pools: &[&PoolStatus]) -> Result<Vec<String>, String> {
+pub(super) fn problems(user: &str, pools: &[&PoolStatus]) -> Result<Vec<String>, ConnectError> {
     // Every user can connect to a TCP port.
     let sockets = pools.iter().filter(|pool| pool.listen.starts_with('/'));
     let sockets: Vec<(&str, &Path)> = sockets
         .map(|pool| (pool.name.as_str(), Path::new(&pool.listen)))
         .collect();
     let paths: Vec<&Path> = sockets.iter().map(|(_, path)| *path).collect();
-    let wanted = Identity::look_up(user, None).map_err(|error| error.to_string())?;
+    let wanted = Identity::look_up(user, None)?;
     let found = match wanted.uid {
         uid if uid == identity::own_user() => paths.iter().map(|path| attempt(path, user)).collect(),
         _ if identity::is_root() => {
             let attempts =
                 || -> Vec<Option<String>> { paths.iter().map(|path| attempt(path, user)).collect() };
-            let found = as_user(&wanted, user, attempts);
-            found.map_err(|error| error.to_string())?
+            as_user(&wanted, user, attempts)?
         }
         _ => {
-            return Err(format!(
-                "only root can try as {user}; as yourself: --web-server={}",
-                own_name()
-            ));
+            let (user, own) = (user.to_owned(), own_name());
+            return Err(ConnectError::NotRoot { user, own });
         }
     };
     let found = sockets.iter().zip(found);

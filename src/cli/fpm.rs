@@ -171,10 +171,14 @@ fn run(options: Options) -> ExitCode {
     start(config, frontend, background, inherited, failure::of)
 }
 
-fn load_for_rehearsal(options: &Options) -> Result<Config, String> {
+#[derive(Debug, thiserror::Error)]
+#[error("the configuration can't be used")]
+struct Unusable;
+
+fn load_for_rehearsal(options: &Options) -> Result<Config, Unusable> {
     let (config, journal) = load(options);
     write(&journal.lines, Log::install(), false);
-    config.ok_or_else(|| "the configuration can't be used".to_owned())
+    config.ok_or(Unusable)
 }
 
 fn load(options: &Options) -> (Option<Config>, Journal) {

@@ -1,12 +1,13 @@
 //! `forkyard ping`, `health`, `drain` and `reopen-logs`: commands for service managers, probes and log rotation. They
 //! don't query workers, and wait at most [`TIMEOUT`].
 
+use super::EXIT_SOFTWARE;
+use super::connect::{self, ConnectError};
 use super::control::{
     CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, lost, printable, quick_socket, tell, unexpected,
 };
 use super::last_reload::trouble;
 use super::status::{remarks, state, waiting};
-use super::{EXIT_SOFTWARE, connect};
 use crate::config;
 use crate::control::client::{AskError, ask};
 use crate::control::protocol::{Answer, DaemonMode, PoolStatus, Request, Status};
@@ -67,9 +68,21 @@ pub(super) struct Drain {
     end: bool,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HealthError {
+    #[error("give a time such as 500ms, 8s or 1m")]
+    Time,
+    #[error("there is no pool {0}")]
+    NoPool(String),
+    #[error("there is no user of a web server; name one: --web-server=USER")]
+    NoWebUser,
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
 /// Parses a duration in the configuration's format.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    config::duration(text).ok_or_else(|| "give a time such as 500ms, 8s or 1m".to_owned())
+pub(super) fn time(text: &str) -> Result<Duration, HealthError> {
+    config::duration(text).ok_or(HealthError::Time)
 }
 
 pub(super) fn ping(arguments: &Ping) -> ExitCode {
@@ -105,7 +118,7 @@ fn checked(arguments: &Health) -> CommandResult {
         Answer::Status(status) => *status,
         other => return Err(unexpected(other)),
     };
-    let found = problems(arguments, mode, &status).map_err(|missing| format!("there is no pool {missing}"));
+    let found = problems(arguments, mode, &status);
     let (found, well) = match (found, &arguments.web_server) {
         (Ok(_), Some(user)) => match unreached(arguments, user, &status) {
             Ok((user, problems)) => (Ok(problems), format!("{user} can connect\n")),
@@ -114,7 +127,10 @@ fn checked(arguments: &Health) -> CommandResult {
         (found, _) => (found, "ready\n".to_owned()),
     };
     Ok(warned(match found {
-        Err(why) => CommandOutcome::failure(EXIT_SOFTWARE, format!("forkyard: {}\n", printable(&why))),
+        Err(why) => CommandOutcome::failure(
+            EXIT_SOFTWARE,
+            format!("forkyard: {}\n", printable(&why.to_string())),
+        ),
         Ok(problems) if problems.is_empty() => CommandOutcome::success(well),
         Ok(problems) => {
             let lines = problems.into_iter().map(|problem| problem + "\n");
@@ -137,9 +153,9 @@ fn with_warning(outcome: CommandOutcome, warning: Option<String>, is_wrong: bool
 }
 
 /// Returns the user, and the sockets that this user can't connect to.
-fn unreached(asked: &Health, user: &str, status: &Status) -> Result<(String, Vec<String>), String> {
+fn unreached(asked: &Health, user: &str, status: &Status) -> Result<(String, Vec<String>), HealthError> {
     let user = match user {
-        "" => connect::web_user().ok_or("there is no user of a web server; name one: --web-server=USER")?,
+        "" => connect::web_user().ok_or(HealthError::NoWebUser)?,
         named => named.to_owned(),
     };
     let is_asked = |pool: &&PoolStatus| asked.pool.is_empty() || asked.pool.contains(&pool.name);
@@ -149,7 +165,7 @@ fn unreached(asked: &Health, user: &str, status: &Status) -> Result<(String, Vec
 }
 
 /// Returns the problems that should keep requests away, one per line; `Err` if a pool doesn't exist.
-fn problems(asked: &Health, mode: DaemonMode, status: &Status) -> Result<Vec<String>, String> {
+fn problems(asked: &Health, mode: DaemonMode, status: &Status) -> Result<Vec<String>, HealthError> {
     let mut problems = Vec::new();
     match mode {
         DaemonMode::Serving => {}
@@ -159,7 +175,7 @@ fn problems(asked: &Health, mode: DaemonMode, status: &Status) -> Result<Vec<Str
     let is_skipped = |name: &String| status.skipped.iter().any(|one| one.pool.as_ref() == Some(name));
     for name in &asked.pool {
         if !is_skipped(name) && status.pools.iter().all(|pool| pool.name != *name) {
-            return Err(name.clone());
+            return Err(HealthError::NoPool(name.clone()));
         }
     }
     let is_asked = |name: &String| asked.pool.is_empty() || asked.pool.contains(name);
@@ -259,11 +275,14 @@ mod tests {
         pool.busy = 2;
         pool.queue = Some(3);
         let name = pool.name.clone();
-        let said = |busy, status: &Status| problems(&asked(busy, &[&name]), DaemonMode::Serving, status);
-        assert_eq!(said(false, &status), Ok(Vec::new()));
-        assert_eq!(said(true, &status).map(|it| it.len()), Ok(1));
+        let count = |busy, status: &Status| {
+            let found = problems(&asked(busy, &[&name]), DaemonMode::Serving, status);
+            found.expect("the pool").len()
+        };
+        assert_eq!(count(false, &status), 0);
+        assert_eq!(count(true, &status), 1);
         status.pools[0].queue = Some(0);
-        assert_eq!(said(true, &status), Ok(Vec::new()));
+        assert_eq!(count(true, &status), 0);
     }
 
     #[test]
@@ -278,11 +297,9 @@ mod tests {
             (DaemonMode::Ending, 1),
         ] {
             let said = problems(&asked(false, &[]), mode, &status);
-            assert_eq!(said.map(|it| it.len()), Ok(count), "{mode:?}");
+            assert_eq!(said.expect("all pools").len(), count, "{mode:?}");
         }
-        assert_eq!(
-            problems(&asked(false, &["no"]), DaemonMode::Serving, &status),
-            Err("no".to_owned())
-        );
+        let unknown = problems(&asked(false, &["no"]), DaemonMode::Serving, &status);
+        assert!(matches!(unknown, Err(HealthError::NoPool(name)) if name == "no"));
     }
 }

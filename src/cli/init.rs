@@ -4,10 +4,11 @@ mod servers;
 mod site;
 
 use self::servers::Place;
-use super::{EXIT_SOFTWARE, connect, php};
+use super::php::{self, PhpError};
+use super::{EXIT_SOFTWARE, connect};
 use clap::{Args, ValueEnum};
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -94,6 +95,40 @@ struct Has {
     collected: Option<&'static str>,
 }
 
+#[derive(Debug, thiserror::Error)]
+enum InitError {
+    #[error(
+        "{name} is the name of the site at {place}, which would get all requests; give another with --server-name"
+    )]
+    TakenName { name: String, place: Place },
+    #[error("{path}: {1}; name the application's directory with --root", path = .0.display())]
+    Directory(PathBuf, io::Error),
+    #[error("the directory's name is not UTF-8")]
+    NotUtf8,
+    #[error("there is no user of a web server; install nginx, or name one with --user")]
+    NoWebUser,
+    #[error("give the pool a name of letters, digits, - and _ with --name")]
+    NoName,
+    #[error("{} has none of {signs}: {what} begins with one; go to its directory, or name it with --root", root.display())]
+    NoApplication {
+        root: PathBuf,
+        signs: String,
+        what: &'static str,
+    },
+    #[error("{path}: {1}; {remedy}", path = .0.display(), remedy = remedy(.1))]
+    Write(PathBuf, io::Error),
+    #[error(transparent)]
+    Php(#[from] PhpError),
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::AlreadyExists => "remove it, or give another name with --name",
+        ErrorKind::NotFound => "make its directory, or name another file",
+        _ => "give this command as root, or name another file",
+    }
+}
+
 /// Writes the files. Existing files stay unchanged.
 pub(super) fn run(arguments: &Init) -> ExitCode {
     match write(arguments) {
@@ -108,7 +143,7 @@ pub(super) fn run(arguments: &Init) -> ExitCode {
     }
 }
 
-fn write(arguments: &Init) -> Result<String, String> {
+fn write(arguments: &Init) -> Result<String, InitError> {
     let mut site = site(arguments)?;
     let pool = arguments.output.clone();
     let pool = pool.unwrap_or_else(|| Path::new(POOLS).join(format!("{}.toml", site.name)));
@@ -131,9 +166,8 @@ fn write(arguments: &Init) -> Result<String, String> {
         }
         for name in site.server_name.iter().flat_map(|names| names.split_whitespace()) {
             if let Some(place) = servers::named(&others, name) {
-                return Err(format!(
-                    "{name} is the name of the site at {place}, which would get all requests; give another with --server-name"
-                ));
+                let (name, place) = (name.to_owned(), place.clone());
+                return Err(InitError::TakenName { name, place });
             }
         }
     }
@@ -163,25 +197,11 @@ fn remark(other: &Place) -> String {
     format!("requests for other names than localhost go to the site at {other}; {remedy}\n")
 }
 
-fn site(arguments: &Init) -> Result<Site, String> {
+fn site(arguments: &Init) -> Result<Site, InitError> {
     let root = arguments.root.clone().unwrap_or_else(|| PathBuf::from("."));
-    let root = fs::canonicalize(&root).map_err(|error| {
-        format!(
-            "{}: {error}; name the application's directory with --root",
-            root.display()
-        )
-    })?;
-    let text = |path: &Path| {
-        path.to_str()
-            .map(str::to_owned)
-            .ok_or("the directory's name is not UTF-8")
-    };
-    let web_user = connect::web_user();
-    let web_user = web_user.ok_or("there is no user of a web server; install nginx, or name one with --user");
-    let web_user = match (&arguments.user, web_user) {
-        (Some(user), Err(_)) => user.clone(),
-        (_, found) => found?,
-    };
+    let root = fs::canonicalize(&root).map_err(|error| InitError::Directory(root, error))?;
+    let web_user = connect::web_user().or_else(|| arguments.user.clone());
+    let web_user = web_user.ok_or(InitError::NoWebUser)?;
     let of_directory = root.file_name().and_then(|name| name.to_str()).map(usable);
     let name = arguments
         .name
@@ -191,13 +211,13 @@ fn site(arguments: &Init) -> Result<Site, String> {
     require_application(arguments.kind, &root)?;
     Ok(Site {
         kind: arguments.kind,
-        name: name.ok_or("give the pool a name of letters, digits, - and _ with --name")?,
+        name: name.ok_or(InitError::NoName)?,
         documents: match arguments.kind {
             Kind::Php => documents_of(&root),
             _ => String::new(),
         },
         has: has(arguments.kind, &root),
-        root: text(&root)?,
+        root: root.to_str().ok_or(InitError::NotUtf8)?.to_owned(),
         user: arguments.user.clone().unwrap_or_else(|| web_user.clone()),
         web_user,
         php: match arguments.kind {
@@ -234,7 +254,7 @@ fn usable(name: &str) -> String {
 }
 
 /// Checks that the directory contains an application of this kind.
-fn require_application(kind: Kind, root: &Path) -> Result<(), String> {
+fn require_application(kind: Kind, root: &Path) -> Result<(), InitError> {
     let has = |name: &str| root.join(name).exists();
     let (signs, what): (&[&str], _) = match kind {
         Kind::Php | Kind::Sites => return Ok(()),
@@ -255,23 +275,16 @@ fn require_application(kind: Kind, root: &Path) -> Result<(), String> {
     if signs.iter().any(|name| has(name)) {
         return Ok(());
     }
-    let shown = root.display();
-    Err(format!(
-        "{shown} has none of {}: {what} begins with one; go to its directory, or name it with --root",
-        signs.join(", ")
-    ))
+    Err(InitError::NoApplication {
+        root: root.to_owned(),
+        signs: signs.join(", "),
+        what,
+    })
 }
 
-fn put(path: &Path, text: &str) -> Result<(), String> {
+fn put(path: &Path, text: &str) -> Result<(), InitError> {
     let done = File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    done.map_err(|error| {
-        let remedy = match error.kind() {
-            std::io::ErrorKind::AlreadyExists => "remove it, or give another name with --name",
-            std::io::ErrorKind::NotFound => "make its directory, or name another file",
-            _ => "give this command as root, or name another file",
-        };
-        format!("{}: {error}; {remedy}", path.display())
-    })
+    done.map_err(|error| InitError::Write(path.to_owned(), error))
 }
 
 impl Site {

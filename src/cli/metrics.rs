@@ -5,18 +5,11 @@ mod pools;
 
 use crate::control::protocol::{PoolStatus, ProcessStatus, Status};
 use clap::ValueEnum;
-use forkyard_base::text::is_control;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
+use forkyard_base::openmetrics::Kind::{Counter, Gauge};
+use forkyard_base::openmetrics::{Kind, OpenMetrics};
 use serde_json::Value;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 /// How numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -30,60 +23,55 @@ pub(super) enum MetricsForm {
 
 /// Returns all metrics.
 pub(super) fn metrics(status: &Status, form: MetricsForm) -> String {
-    let families: Vec<Family> = pools::families_of(status)
-        .into_iter()
-        .chain(families("applications", VIEW, &views(status)))
-        .chain(families("applications", APPLICATION, &applications(status)))
-        .chain(families("applications", STARTS, &starts(status)))
-        .chain(families("instance", DESCRIBED, &described(status)))
-        .chain(families("instance", INSTANCE, &instances(status)))
-        .chain(families("program", PROGRAM, &programs(status)))
-        .chain(jobs::families_of(status))
-        .collect();
-    let counters = families.iter().filter(|family| family.kind == Counter);
-    let counters: Vec<String> = counters
-        .map(|family| format!("forkyard_{}", family.name))
-        .collect();
-    let mut registry = Registry::with_prefix("forkyard");
-    registry.register_collector(Box::new(Families(families, jobs::times_of(status))));
-    let mut text = String::new();
-    // Writing to a string can't fail.
-    let _ = encode(&mut text, &registry);
-    // Labels have no escape for control characters.
-    let text = text.replace(|c| is_control(c) && c != '\n', "\u{fffd}");
+    let mut metrics = Metrics {
+        text: OpenMetrics::default(),
+        form,
+    };
+    pools::write(&mut metrics, status);
+    metrics.families("applications", VIEW, &views(status));
+    metrics.families("applications", APPLICATION, &applications(status));
+    metrics.families("applications", STARTS, &starts(status));
+    metrics.families("instance", DESCRIBED, &described(status));
+    metrics.families("instance", INSTANCE, &instances(status));
+    metrics.families("program", PROGRAM, &programs(status));
+    jobs::write(&mut metrics, status);
     match form {
-        MetricsForm::OpenMetrics => text,
-        MetricsForm::Prometheus => without_openmetrics(&text, &counters),
+        MetricsForm::OpenMetrics => metrics.text.end(),
+        MetricsForm::Prometheus => metrics.text.into_text(),
     }
 }
 
-/// Converts to Prometheus' older format: a counter's full name in its header, no end marker.
-fn without_openmetrics(text: &str, counters: &[String]) -> String {
-    let mut older = String::new();
-    for line in text.lines().filter(|line| *line != "# EOF") {
-        let mut words = line.splitn(4, ' ');
-        let head = (words.next(), words.next(), words.next(), words.next());
-        match head {
-            (Some("#"), Some(what), Some(name), Some(rest)) if counters.iter().any(|it| it == name) => {
-                let _ = writeln!(older, "# {what} {name}_total {rest}");
-            }
-            _ => {
-                let _ = writeln!(older, "{line}");
+struct Metrics {
+    text: OpenMetrics,
+    form: MetricsForm,
+}
+
+impl Metrics {
+    /// Writes a family for each row, with one number per item that has a value.
+    fn families<T, B: Borrow<T>>(&mut self, prefix: &str, rows: &[Row<T>], things: &[(Labels, B)]) {
+        for (name, kind, help, of) in rows {
+            let family = format!("forkyard_{prefix}_{name}");
+            let name = match kind {
+                Counter => format!("{family}_total"),
+                _ => family.clone(),
+            };
+            // Prometheus' older format has a counter's full name in its header.
+            let header = match self.form {
+                MetricsForm::OpenMetrics => &family,
+                MetricsForm::Prometheus => &name,
+            };
+            self.text.family(header, *kind, help);
+            for (labels, thing) in things {
+                if let Some(number) = of(thing.borrow()) {
+                    self.text.sample(&name, labels, number);
+                }
             }
         }
     }
-    older
 }
 
 /// A metric's name, kind, help, and the function that reads its value.
-type Row<T> = (&'static str, MetricKind, &'static str, fn(&T) -> Option<f64>);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MetricKind {
-    Gauge,
-    Counter,
-}
-use MetricKind::{Counter, Gauge};
+type Row<T> = (&'static str, Kind, &'static str, fn(&T) -> Option<f64>);
 
 const VIEW: &[Row<Value>] = &[
     ("instances", Gauge, "Instances of all applications.", |it| {
@@ -340,84 +328,6 @@ fn programs(status: &Status) -> Vec<(Labels, &ProcessStatus)> {
         }
     }
     all
-}
-
-#[derive(Debug)]
-struct Family {
-    name: String,
-    kind: MetricKind,
-    help: &'static str,
-    numbers: Vec<(Labels, f64)>,
-}
-
-/// Returns a family for each row, with one number per item that has a value.
-fn families<T, B: Borrow<T>>(prefix: &str, rows: &[Row<T>], things: &[(Labels, B)]) -> Vec<Family> {
-    let numbers = |of: fn(&T) -> Option<f64>| {
-        let numbers = things.iter();
-        numbers
-            .filter_map(|(labels, thing)| Some((labels.clone(), of(thing.borrow())?)))
-            .collect()
-    };
-    let family = |(name, kind, help, of): &Row<T>| Family {
-        name: format!("{prefix}_{name}"),
-        kind: *kind,
-        help,
-        numbers: numbers(*of),
-    };
-    rows.iter().map(family).collect()
-}
-
-/// Histograms: the upper bound of each bucket in seconds, and its count.
-#[derive(Debug)]
-struct Times {
-    name: &'static str,
-    help: &'static str,
-    of: Vec<(Labels, Buckets)>,
-}
-
-#[derive(Debug)]
-struct Buckets {
-    sum: f64,
-    counts: Vec<(f64, u64)>,
-}
-
-#[derive(Debug)]
-struct Families(Vec<Family>, Vec<Times>);
-
-impl Collector for Families {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        for family in &self.0 {
-            let kind = match family.kind {
-                Gauge => MetricType::Gauge,
-                Counter => MetricType::Counter,
-            };
-            let mut metric = encoder.encode_descriptor(&family.name, family.help, None, kind)?;
-            for (labels, number) in &family.numbers {
-                let one = metric.encode_family(labels)?;
-                match (family.kind, whole(*number)) {
-                    (Gauge, Some(number)) => ConstGauge::new(number).encode(one)?,
-                    (Gauge, None) => ConstGauge::new(*number).encode(one)?,
-                    (Counter, Some(number)) => ConstCounter::new(number).encode(one)?,
-                    (Counter, None) => ConstCounter::new(*number).encode(one)?,
-                }
-            }
-        }
-        for times in &self.1 {
-            let mut metric =
-                encoder.encode_descriptor(times.name, times.help, None, MetricType::Histogram)?;
-            for (labels, Buckets { sum, counts }) in &times.of {
-                let count = counts.iter().map(|(_, count)| count).sum();
-                let mut one = metric.encode_family(labels)?;
-                one.encode_histogram::<NoLabelSet>(*sum, count, counts, None)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Converts a number without a fraction.
-fn whole(number: f64) -> Option<u64> {
-    (number.fract() == 0.0 && (0.0..1e15).contains(&number)).then_some(number as u64)
 }
 
 #[cfg(test)]

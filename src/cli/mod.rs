@@ -339,11 +339,9 @@ pub fn main() -> ExitCode {
             match rehearsal {
                 None if keeper => takeover::keep(&config, background.unwrap_or(false)),
                 None => run(&config, background),
-                Some(document) => takeover::rehearse(document, || {
-                    config::load(&config)
-                        .map(|loaded| loaded.config)
-                        .map_err(|errors| errors.to_string())
-                }),
+                Some(document) => {
+                    takeover::rehearse(document, || config::load(&config).map(|loaded| loaded.config))
+                }
             }
         }
     }

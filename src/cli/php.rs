@@ -3,22 +3,31 @@
 use super::{EXIT_SOFTWARE, program_directory};
 use crate::runtime::php::files;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// A version and the path of its libphp.
 type Built = (String, Option<String>);
 
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PhpError {
+    #[error("can't run {path}: {1}", path = .0.display())]
+    Program(PathBuf, io::Error),
+    #[error("no version of PHP can be run: {0}")]
+    NoVersion(String),
+}
+
 /// Reads the versions from forkyard-php.
-fn ask() -> Result<Vec<Built>, String> {
+fn ask() -> Result<Vec<Built>, PhpError> {
     let program = program_directory().join("forkyard-php");
     let output = Command::new(&program).arg("--versions").output();
-    let output = output.map_err(|error| format!("can't run {}: {error}", program.display()))?;
+    let output = output.map_err(|error| PhpError::Program(program, error))?;
     Ok(versions(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// Returns a line for each version that forkyard-php supports.
-pub(super) fn lines() -> Result<Vec<String>, String> {
+pub(super) fn lines() -> Result<Vec<String>, PhpError> {
     Ok(ask()?.iter().map(shown).collect())
 }
 
@@ -28,10 +37,10 @@ fn shown((version, library): &Built) -> String {
 }
 
 /// Returns the newest version whose libphp is installed.
-pub(super) fn newest_that_runs() -> Result<String, String> {
+pub(super) fn newest_that_runs() -> Result<String, PhpError> {
     let mut built = ask()?.into_iter().filter(|(_, library)| library.is_some());
     let newest = built.next_back().map(|(version, _)| version);
-    newest.ok_or_else(|| format!("no version of PHP can be run: {}", remedy()))
+    newest.ok_or_else(|| PhpError::NoVersion(remedy()))
 }
 
 fn remedy() -> String {

@@ -11,6 +11,7 @@ use crate::sys::{self, clock, identity, pidfd, socket};
 use clap::Args;
 use nix::sys::signal::Signal;
 use serde_json::json;
+use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -95,8 +96,8 @@ pub(super) fn env_setupper(arguments: &EnvSetupper) -> ExitCode {
 pub(super) fn spawn(arguments: &Spawn) -> ExitCode {
     let plan = match plan(arguments) {
         Ok(plan) => plan,
-        Err(text) => {
-            eprintln!("forkyard: {text}");
+        Err(error) => {
+            eprintln!("forkyard: {error}");
             return ExitCode::from(EXIT_USAGE);
         }
     };
@@ -109,27 +110,37 @@ pub(super) fn spawn(arguments: &Spawn) -> ExitCode {
     }
 }
 
-fn plan(arguments: &Spawn) -> Result<Plan, String> {
+#[derive(Debug, thiserror::Error)]
+enum PlanError {
+    #[error("{path}: {1}", path = .0.display())]
+    Path(PathBuf, io::Error),
+    #[error(transparent)]
+    Account(#[from] sys::Error),
+    #[error("only root can run an application as another user")]
+    NotRoot,
+    #[error("--env {0} has no '='")]
+    NoValue(String),
+}
+
+fn plan(arguments: &Spawn) -> Result<Plan, PlanError> {
     let absolute =
-        |path: &PathBuf| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+        |path: &PathBuf| std::path::absolute(path).map_err(|error| PlanError::Path(path.clone(), error));
     let root = absolute(&arguments.app_root)?;
     let account = match &arguments.user {
-        Some(user) => {
-            effects::account(user, arguments.group.as_deref()).map_err(|error| error.to_string())?
-        }
+        Some(user) => effects::account(user, arguments.group.as_deref())?,
         None => effects::own_account(),
     };
     let mut plan = Plan::new("spawn", root, &arguments.start_command, account);
     plan.switch_user = arguments.user.is_some() && identity::is_root();
     if arguments.user.is_some() && !plan.switch_user && plan.account.uid != effects::own_account().uid {
-        return Err("only root can run an application as another user".to_owned());
+        return Err(PlanError::NotRoot);
     }
     if arguments.native {
         (plan.kind, plan.app_type) = (Kind::Native, "native".to_owned());
     }
     for variable in &arguments.environment {
         let Some((name, value)) = variable.split_once('=') else {
-            return Err(format!("--env {variable} has no '='"));
+            return Err(PlanError::NoValue(variable.clone()));
         };
         plan.environment.insert(name.to_owned(), value.to_owned());
     }
@@ -141,7 +152,7 @@ fn plan(arguments: &Spawn) -> Result<Plan, String> {
     Ok(plan)
 }
 
-fn start(arguments: &Spawn, plan: Plan) -> std::io::Result<ExitCode> {
+fn start(arguments: &Spawn, plan: Plan) -> io::Result<ExitCode> {
     let mut context = driver::context(std::env::current_exe()?);
     if let Some(directory) = &arguments.spawn_dir {
         context.spawn_dir.clone_from(directory);
@@ -168,7 +179,7 @@ fn start(arguments: &Spawn, plan: Plan) -> std::io::Result<ExitCode> {
         }
     }
     for process in processes {
-        stop(process).map_err(|error| std::io::Error::other(error.to_string()))?;
+        stop(process).map_err(|error| io::Error::other(error.to_string()))?;
     }
     driver.tell(Event::Shutdown);
     driver.finish()?;

@@ -8,6 +8,7 @@ use crate::logs::Log;
 use crate::master::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
 use crate::sys::{invocation, process};
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,7 +26,7 @@ pub(super) fn arguments() -> (Vec<OsString>, Option<RawFd>) {
 }
 
 /// Checks that this program can read the handover document and the configuration.
-pub(super) fn rehearse(document: RawFd, load: impl FnOnce() -> Result<Config, String>) -> ExitCode {
+pub(super) fn rehearse<E: Display>(document: RawFd, load: impl FnOnce() -> Result<Config, E>) -> ExitCode {
     if let Err(problem) = handover::rehearse(document) {
         eprintln!("the hand-over state can't be read: {problem}");
         return ExitCode::from(EXIT_SOFTWARE);

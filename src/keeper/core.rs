@@ -7,7 +7,7 @@
 //!     └──────────────▶ Gone ◀───────────┘
 //! ```
 
-use crate::life::backoff::{FIRST as SHORT, LONGEST};
+use crate::life::backoff::{FIRST as SHORT, LONGEST, delay};
 use crate::tick::Tick;
 use std::time::Duration;
 
@@ -143,7 +143,7 @@ impl Core {
                 Why::Killed => (&mut self.kills, LONGEST_AFTER_SIGNAL),
                 Why::Failed => (&mut self.failures, LONGEST),
             };
-            let wait = SHORT.saturating_mul(1 << (*count).min(16)).min(longest);
+            let wait = delay(*count, longest);
             *count = count.saturating_add(1);
             wait
         } else if now.since(since) < WELL_AFTER {

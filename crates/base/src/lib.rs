@@ -4,6 +4,7 @@
 pub mod descriptor;
 pub mod ended;
 pub mod indexed;
+pub mod openmetrics;
 pub mod origin;
 pub mod remedy;
 pub mod spread;

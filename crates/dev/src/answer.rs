@@ -1,6 +1,6 @@
 //! Parses the CGI header of an answer.
 
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, InvalidHeaderName, InvalidHeaderValue};
 use hyper::{StatusCode, header};
 
 pub(crate) const MOST_BYTES: usize = 256 * 1024;
@@ -13,14 +13,28 @@ pub(crate) struct Head {
     pub(crate) length: usize,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HeadError {
+    #[error("the header has no end")]
+    Endless,
+    #[error("the header is wrong: {0}")]
+    Wrong(httparse::Error),
+    #[error("the status is no number")]
+    Status,
+    #[error(transparent)]
+    Name(#[from] InvalidHeaderName),
+    #[error(transparent)]
+    Value(#[from] InvalidHeaderValue),
+}
+
 /// Parses the header; `None`: incomplete.
-pub(crate) fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
+pub(crate) fn head(bytes: &[u8]) -> Result<Option<Head>, HeadError> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let (length, fields) = match httparse::parse_headers(bytes, &mut fields) {
         Ok(httparse::Status::Complete(parsed)) => parsed,
         Ok(httparse::Status::Partial) if bytes.len() < MOST_BYTES => return Ok(None),
-        Ok(httparse::Status::Partial) => return Err("the header has no end".to_owned()),
-        Err(error) => return Err(format!("the header is wrong: {error}")),
+        Ok(httparse::Status::Partial) => return Err(HeadError::Endless),
+        Err(error) => return Err(HeadError::Wrong(error)),
     };
     let mut status = None;
     let mut headers = HeaderMap::new();
@@ -30,11 +44,11 @@ pub(crate) fn head(bytes: &[u8]) -> Result<Option<Head>, String> {
                 .value
                 .get(..3)
                 .and_then(|digits| StatusCode::from_bytes(digits).ok());
-            status = Some(number.ok_or("the status is no number")?);
+            status = Some(number.ok_or(HeadError::Status)?);
             continue;
         }
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|error| error.to_string())?;
-        let value = HeaderValue::from_bytes(field.value).map_err(|error| error.to_string())?;
+        let name = HeaderName::from_bytes(field.name.as_bytes())?;
+        let value = HeaderValue::from_bytes(field.value)?;
         if name != header::CONNECTION && name != header::TRANSFER_ENCODING {
             headers.append(name, value);
         }

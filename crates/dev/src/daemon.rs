@@ -137,16 +137,23 @@ fn shown(line: &Line) -> Option<String> {
     })
 }
 
-pub(crate) async fn restart(control: &Path, root: &Path) -> Result<(), String> {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RestartError {
+    #[error("the daemon does not answer: {0}")]
+    Silent(#[from] std::io::Error),
+    #[error("the daemon answers something else: {0:?}")]
+    Odd(Answer),
+}
+
+pub(crate) async fn restart(control: &Path, root: &Path) -> Result<(), RestartError> {
     let request = Request::Restart {
         application: root.to_owned(),
         rolling: Some(false),
         start: false,
     };
-    let answer = ask(control, &request).await;
-    match answer.map_err(|error| format!("the daemon does not answer: {error}"))? {
+    match ask(control, &request).await? {
         Answer::Done { .. } | Answer::Error { .. } => Ok(()),
-        other => Err(format!("the daemon answers something else: {other:?}")),
+        other => Err(RestartError::Odd(other)),
     }
 }
 

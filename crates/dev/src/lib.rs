@@ -73,7 +73,8 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), DevFailure> {
-    let subject = subject::find(&arguments.directory).map_err(DevFailure::Refused)?;
+    let subject =
+        subject::find(&arguments.directory).map_err(|error| DevFailure::Refused(error.to_string()))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -8,7 +8,7 @@ use crate::page::{self, page};
 use crate::params::{self, Ends, params};
 use crate::reply::{self, Reply, Served, WEBSOCKET};
 use crate::site::{self, Target};
-use crate::subject::{self, Subject, What};
+use crate::subject::{self, Subject, SubjectError, What};
 use crate::watch::Watch;
 use crate::{Arguments, DevFailure, port};
 use http_body_util::{BodyExt, Limited};
@@ -43,7 +43,7 @@ struct Site {
 
 struct DevState {
     watch: Watch,
-    subject: Result<Subject, String>,
+    subject: Result<Subject, Arc<SubjectError>>,
 }
 
 pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), DevFailure> {
@@ -51,7 +51,11 @@ pub(crate) async fn run(arguments: &Arguments, subject: Subject) -> Result<(), D
     let address = listener
         .local_addr()
         .map_err(|error| DevFailure::Failed(error.to_string()))?;
-    let watch = Watch::new(&subject.root).map_err(DevFailure::Failed)?;
+    let watch = Watch::new(&subject.root).map_err(|errno| {
+        DevFailure::Failed(format!(
+            "can't watch files: {errno}; is fs.inotify.max_user_instances reached?"
+        ))
+    })?;
     let private = tempfile::Builder::new().prefix("forkyard-dev-").tempdir();
     let private =
         private.map_err(|error| DevFailure::Failed(format!("can't make a private directory: {error}")))?;
@@ -184,7 +188,7 @@ fn serve_connection(site: Arc<Site>, stream: TcpStream, ends: Ends) {
 }
 
 impl Site {
-    async fn refresh(&self) -> Result<Subject, String> {
+    async fn refresh(&self) -> Result<Subject, Arc<SubjectError>> {
         let mut state = self.state.lock().await;
         let changed = state.watch.changed();
         if let Some(trouble) = state.watch.take_trouble() {
@@ -195,18 +199,17 @@ impl Site {
         };
         let seen = subject::inspect(&self.root);
         let seen = match (&state.subject, seen) {
-            (Ok(before), Ok(now)) if needs_other_configuration(before, &now) => Err(format!(
-                "{} is now {}, and was {}; end forkyard dev, and start it again",
-                self.root.display(),
-                now.describe(),
-                before.describe()
-            )),
+            (Ok(before), Ok(now)) if needs_other_configuration(before, &now) => Err(SubjectError::Changed {
+                root: self.root.clone(),
+                now: now.describe(),
+                before: before.describe(),
+            }),
             (_, seen) => seen,
         };
         if let Err(problem) = &seen {
             eprintln!("forkyard: {problem}");
         }
-        state.subject = seen;
+        state.subject = seen.map_err(Arc::new);
         let is_script = changed.extension().is_some_and(|ending| ending == "php");
         let is_application =
             matches!(&state.subject, Ok(subject) if matches!(subject.what, What::Application { .. }));
@@ -244,7 +247,7 @@ impl Site {
                     StatusCode::SERVICE_UNAVAILABLE,
                     "There is no application",
                     remedy,
-                    &problem,
+                    &problem.to_string(),
                 )
             }
         }

@@ -5,6 +5,7 @@ use forkyard_protocol::runtimes::{Kind, Paths};
 use forkyard_router::inspector::find::{self, Terms};
 use forkyard_router::inspector::signs;
 use forkyard_sys::identity;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -49,15 +50,47 @@ impl Subject {
     }
 }
 
-pub(crate) fn find(directory: &Path) -> Result<Subject, String> {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SubjectError {
+    #[error("{path}: {1}", path = .0.display())]
+    Path(PathBuf, io::Error),
+    #[error("{} is no directory; name the one that the application is in", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("/ is no application's directory; name one below it")]
+    Top,
+    #[error("{0}")]
+    Unknown(String),
+    #[error(
+        "applications don't run as root, and {} belongs to root; run this as the user who develops it, or give the \
+         directory to one (chown)",
+        .0.display()
+    )]
+    OfRoot(PathBuf),
+    #[error("can't find my program: {0}")]
+    NoProgram(io::Error),
+    #[error("can't run as the owner of {path}: {1}", path = .0.display())]
+    Owner(PathBuf, io::Error),
+    #[error("{} is an application in {language}, and {program} is not installed: apt install {packages}", root.display())]
+    NotInstalled {
+        root: PathBuf,
+        language: &'static str,
+        program: &'static str,
+        packages: &'static str,
+    },
+    #[error("{} is now {now}, and was {before}; end forkyard dev, and start it again", root.display())]
+    Changed {
+        root: PathBuf,
+        now: String,
+        before: String,
+    },
+}
+
+pub(crate) fn find(directory: &Path) -> Result<Subject, SubjectError> {
     let root = directory
         .canonicalize()
-        .map_err(|error| format!("{}: {error}", directory.display()))?;
+        .map_err(|error| SubjectError::Path(directory.to_owned(), error))?;
     if !root.is_dir() {
-        return Err(format!(
-            "{} is no directory; name the one that the application is in",
-            root.display()
-        ));
+        return Err(SubjectError::NoDirectory(root));
     }
     become_owner(&root)?;
     let subject = inspect(&root)?;
@@ -65,10 +98,8 @@ pub(crate) fn find(directory: &Path) -> Result<Subject, String> {
     Ok(subject)
 }
 
-pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
-    let parent = root
-        .parent()
-        .ok_or("/ is no application's directory; name one below it")?;
+pub(crate) fn inspect(root: &Path) -> Result<Subject, SubjectError> {
+    let parent = root.parent().ok_or(SubjectError::Top)?;
     let terms = Terms {
         directories: vec![parent.to_owned()],
         restart_dir: None,
@@ -82,7 +113,7 @@ pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
             documents: Some(root.to_owned()),
             what: What::Documents,
         }),
-        Err(refused) => Err(refused.why.to_string()),
+        Err(refused) => Err(SubjectError::Unknown(refused.why.to_string())),
     }
 }
 
@@ -124,20 +155,16 @@ fn has_documents(root: &Path) -> bool {
 }
 
 /// Avoids running as root: restarts the program as the directory's owner.
-fn become_owner(root: &Path) -> Result<(), String> {
+fn become_owner(root: &Path) -> Result<(), SubjectError> {
     if !identity::is_root() {
         return Ok(());
     }
-    let shown = root.display();
-    let owner = std::fs::metadata(root).map_err(|error| format!("{shown}: {error}"))?;
+    let owner = std::fs::metadata(root).map_err(|error| SubjectError::Path(root.to_owned(), error))?;
     let uid = owner.uid();
     if uid == 0 {
-        return Err(format!(
-            "applications don't run as root, and {shown} belongs to root; run this as the user who develops it, or give the \
-             directory to one (chown)"
-        ));
+        return Err(SubjectError::OfRoot(root.to_owned()));
     }
-    let own = std::env::current_exe().map_err(|error| format!("can't find my program: {error}"))?;
+    let own = std::env::current_exe().map_err(SubjectError::NoProgram)?;
     let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
     let gid = user.as_ref().map_or(owner.gid(), |user| user.gid.as_raw());
     let mut command = Command::new(own);
@@ -145,10 +172,10 @@ fn become_owner(root: &Path) -> Result<(), String> {
     if let Some(user) = user {
         command.env("HOME", user.dir).env("USER", user.name);
     }
-    Err(format!("can't run as the owner of {shown}: {}", command.exec()))
+    Err(SubjectError::Owner(root.to_owned(), command.exec()))
 }
 
-fn check(subject: &Subject) -> Result<(), String> {
+fn check(subject: &Subject) -> Result<(), SubjectError> {
     let What::Application { kind, .. } = subject.what else {
         return Ok(());
     };
@@ -167,12 +194,12 @@ fn check(subject: &Subject) -> Result<(), String> {
     if programs.iter().any(is_there) {
         return Ok(());
     }
-    Err(format!(
-        "{} is an application in {}, and {} is not installed: apt install {packages}",
-        subject.root.display(),
-        kind.traits().title,
-        programs[0]
-    ))
+    Err(SubjectError::NotInstalled {
+        root: subject.root.clone(),
+        language: kind.traits().title,
+        program: programs[0],
+        packages,
+    })
 }
 
 #[cfg(test)]
@@ -185,7 +212,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap().join("shop");
         fs::create_dir(&root).unwrap();
-        let error = inspect(&root).unwrap_err();
+        let error = inspect(&root).unwrap_err().to_string();
         assert!(
             error.contains("passenger_wsgi.py") && error.contains("index.php"),
             "{error}"
@@ -206,7 +233,7 @@ mod tests {
         assert_eq!(subject.describe(), "Python (WSGI), wsgi.py");
         assert_eq!(subject.documents, Some(root.join("public")));
         fs::write(root.join("forkyard.toml"), "runtime = \"wsg\"").unwrap();
-        let error = inspect(&root).unwrap_err();
+        let error = inspect(&root).unwrap_err().to_string();
         assert!(error.contains("did you mean \"wsgi\""), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 //! It has no thread and no delay: a check at the start of a request finds all earlier changes.
 
 use forkyard_sys::tree::{Change, Choice, Tree};
+use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -54,13 +55,10 @@ impl Choice for Sources {
 }
 
 impl Watch {
-    pub(crate) fn new(root: &Path) -> Result<Watch, String> {
-        let tree = Tree::new(vec![root.to_owned()], Sources).map_err(|errno| {
-            format!("can't watch files: {errno}; is fs.inotify.max_user_instances reached?")
-        })?;
+    pub(crate) fn new(root: &Path) -> Result<Watch, Errno> {
         Ok(Watch {
             root: root.to_owned(),
-            tree,
+            tree: Tree::new(vec![root.to_owned()], Sources)?,
         })
     }
 

@@ -6,11 +6,9 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use forkyard_config::Jobs;
-#[cfg(any(test, fuzzing))]
-use forkyard_protocol::jobs::RequestLine;
 use forkyard_protocol::jobs::{
-    JobName, JobsAnswer, JobsRequest, NewJob, Nothing, PauseRequest, QueueName, RunNow, Selected,
-    SequenceAdd, SequenceBegin, SequenceList, SequenceName,
+    JobName, JobsAnswer, JobsRequest, NewJob, Nothing, PauseRequest, QueueName, RequestLine, RunNow,
+    Selected, SequenceAdd, SequenceBegin, SequenceList, SequenceName,
 };
 
 const MOST_PUSHED: usize = 10_000;
@@ -50,7 +48,67 @@ const PURGED: [State; 5] = [
     State::Discarded,
 ];
 
-const ROOTS: &str = "only root and the user that keeps the jobs may do this";
+/// Why a request is refused, for the client.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("{0}")]
+    Unreadable(String),
+    #[error("only root and the user that keeps the jobs may do this")]
+    RootOnly,
+    #[error("by is key, tenant or kind, and not \"{0}\"")]
+    UnknownBy(String),
+    #[error("there is no queue \"{0}\"")]
+    UnknownQueue(String),
+    #[error("there is no {what} \"{word}\"; there are {known}")]
+    Unknown {
+        what: &'static str,
+        word: String,
+        known: String,
+    },
+    #[error("there is no state \"{0}\" here; there are {1}")]
+    UnknownState(String, String),
+    #[error("this user may not use queue \"{0}\": push_users of the queue can name it")]
+    ForbiddenQueue(String),
+    #[error("name a job by id, or by queue and ref, and not by both")]
+    UnnamedJob,
+    #[error("id names one job: ref, state, queue, tenant and kind are for others")]
+    MoreThanId,
+    #[error("ref names one job of a queue: give queue, and nothing else")]
+    MoreThanRef,
+    #[error("name a job by id, or by queue and ref, or all of a state: {0}")]
+    NothingSelected(String),
+    #[error("job is missing: an object with queue and kind")]
+    NoJob,
+    #[error("at most {MOST_PUSHED} jobs are pushed at once")]
+    TooManyJobs,
+    #[error("job {0}: {1}")]
+    Job(usize, Box<RequestError>),
+    #[error("{name} has 1 to {most} bytes that can be seen")]
+    Text { name: &'static str, most: usize },
+    #[error("tenant has at most {LONGEST_NAME} bytes that can be seen")]
+    Tenant,
+    #[error("steps are at most {MOST_STEPS} names of 1 to {LONGEST_NAME} bytes")]
+    Steps,
+    #[error("attempts and timeout_ms are at least 1")]
+    NoAttempts,
+    #[error("content_type can't be read")]
+    ContentType,
+    #[error("payload and payload_base64 are two ways to say the same: give one")]
+    TwoPayloads,
+    #[error("payload_base64 is no base64")]
+    NoBase64,
+    #[error("the payload has {bytes} bytes, and max_payload is {most}")]
+    TooLong { bytes: usize, most: u64 },
+}
+
+impl RequestError {
+    fn unknown(what: &'static str, word: &str, known: String) -> RequestError {
+        let word = word.to_owned();
+        RequestError::Unknown { what, word, known }
+    }
+}
+
+type Result<T> = std::result::Result<T, RequestError>;
 
 #[derive(Debug)]
 pub(crate) enum Plan {
@@ -87,20 +145,17 @@ pub(crate) enum For {
     Stats,
 }
 
-/// Reads a line.
-///
-/// # Errors
-/// States why it is refused, for the client.
 #[cfg(any(test, fuzzing))]
-pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
-    wanted(RequestLine::read(line)?.request()?, rights, jobs)
+pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Plan> {
+    plan(read_line(line)?, rights, jobs)
 }
 
-/// Plans a request.
-///
-/// # Errors
-/// States why it is refused, for the client.
-pub(crate) fn wanted(request: JobsRequest, rights: Rights, jobs: &Jobs) -> Result<Plan, String> {
+pub(crate) fn read_line(line: &[u8]) -> Result<RequestLine<'_>> {
+    RequestLine::read(line).map_err(RequestError::Unreadable)
+}
+
+pub(crate) fn plan(line: RequestLine<'_>, rights: Rights, jobs: &Jobs) -> Result<Plan> {
+    let request = line.request().map_err(RequestError::Unreadable)?;
     Requester { rights, jobs }.plan(request)
 }
 
@@ -120,7 +175,7 @@ struct Requester<'j> {
 }
 
 impl Requester<'_> {
-    fn plan(self, request: JobsRequest) -> Result<Plan, String> {
+    fn plan(self, request: JobsRequest) -> Result<Plan> {
         use JobsRequest as Request;
         let is_root = self.rights == Rights::All;
         Ok(match request {
@@ -154,8 +209,7 @@ impl Requester<'_> {
                 Plan::Store(Operation::Count(filter), For::Answer)
             }
             Request::Last(last) => {
-                let by = By::of_name(&last.by)
-                    .ok_or_else(|| format!("by is key, tenant or kind, and not \"{}\"", last.by))?;
+                let by = By::of_name(&last.by).ok_or(RequestError::UnknownBy(last.by))?;
                 let filter = Filter {
                     limit: last.limit.unwrap_or(LISTED),
                     ..self.filter(last.queue, last.tenant, last.kind)?
@@ -195,7 +249,7 @@ impl Requester<'_> {
             | Request::SequenceList(_)
                 if !is_root =>
             {
-                return Err(ROOTS.to_owned());
+                return Err(RequestError::RootOnly);
             }
             Request::Schedules(Nothing {}) => Plan::Schedules,
             Request::RunNow(RunNow { schedule }) => Plan::RunNow(schedule),
@@ -207,7 +261,7 @@ impl Requester<'_> {
             }
             Request::SequenceBegin(SequenceBegin { queue, name, total }) => {
                 if self.jobs.queue(&queue).is_none() {
-                    return Err(format!("there is no queue \"{queue}\""));
+                    return Err(RequestError::UnknownQueue(queue));
                 }
                 self.check_use(&queue)?;
                 check_text("name", name.as_ref(), LONGEST_NAME)?;
@@ -228,28 +282,18 @@ impl Requester<'_> {
         Plan::Store(operation, For::Answer)
     }
 
-    fn named(
-        self,
-        id: Option<i64>,
-        queue: Option<String>,
-        reference: Option<String>,
-    ) -> Result<Operation, String> {
+    fn named(self, id: Option<i64>, queue: Option<String>, reference: Option<String>) -> Result<Operation> {
         match (id, queue, reference) {
             (Some(id), None, None) => Ok(Operation::Show(id)),
             (None, Some(queue), Some(reference)) => {
                 self.check_use(&queue)?;
                 Ok(Operation::ShowRef(queue, reference))
             }
-            _ => Err("name a job by id, or by queue and ref, and not by both".to_owned()),
+            _ => Err(RequestError::UnnamedJob),
         }
     }
 
-    fn filter(
-        self,
-        queue: Option<String>,
-        tenant: Option<String>,
-        kind: Option<String>,
-    ) -> Result<Filter, String> {
+    fn filter(self, queue: Option<String>, tenant: Option<String>, kind: Option<String>) -> Result<Filter> {
         Ok(Filter {
             queues: self.queues(queue)?,
             tenant,
@@ -258,12 +302,12 @@ impl Requester<'_> {
         })
     }
 
-    fn change(self, change: Change, selected: Selected, states: &[State]) -> Result<Plan, String> {
+    fn change(self, change: Change, selected: Selected, states: &[State]) -> Result<Plan> {
         let selection = self.selection(selected, states)?;
         Ok(Plan::Store(Operation::Change(change, selection), For::Answer))
     }
 
-    fn selection(self, selected: Selected, states: &[State]) -> Result<Selection, String> {
+    fn selection(self, selected: Selected, states: &[State]) -> Result<Selection> {
         let Selected {
             id,
             reference,
@@ -274,28 +318,21 @@ impl Requester<'_> {
         } = selected;
         match (id, reference, word, queue, tenant, kind) {
             (Some(id), None, None, None, None, None) => Ok(Selection::One(id, self.own_queues())),
-            (Some(_), ..) => {
-                Err("id names one job: ref, state, queue, tenant and kind are for others".to_owned())
-            }
+            (Some(_), ..) => Err(RequestError::MoreThanId),
             (None, Some(reference), None, Some(queue), None, None) => {
                 self.check_use(&queue)?;
                 Ok(Selection::Ref(queue, reference))
             }
-            (None, Some(_), ..) => {
-                Err("ref names one job of a queue: give queue, and nothing else".to_owned())
-            }
+            (None, Some(_), ..) => Err(RequestError::MoreThanRef),
             (None, None, Some(word), queue, tenant, kind) => Ok(Selection::All(Filter {
                 state: Some(state(&word, states)?),
                 ..self.filter(queue, tenant, kind)?
             })),
-            (None, None, None, ..) => Err(format!(
-                "name a job by id, or by queue and ref, or all of a state: {}",
-                words(states)
-            )),
+            (None, None, None, ..) => Err(RequestError::NothingSelected(words(states))),
         }
     }
 
-    fn pause(self, queue: String, reason: Option<String>, is_paused: bool) -> Result<Plan, String> {
+    fn pause(self, queue: String, reason: Option<String>, is_paused: bool) -> Result<Plan> {
         self.check_use(&queue)?;
         let pause = Operation::Pause {
             queue,
@@ -306,19 +343,17 @@ impl Requester<'_> {
     }
 
     /// The queues of a request: this one, or all that the client may use; `None`: all.
-    fn queues(self, queue: Option<String>) -> Result<Option<Vec<String>>, String> {
+    fn queues(self, queue: Option<String>) -> Result<Option<Vec<String>>> {
         match queue {
             Some(queue) => self.check_use(&queue).map(|()| Some(vec![queue])),
             None => Ok(self.own_queues()),
         }
     }
 
-    fn check_use(self, queue: &str) -> Result<(), String> {
+    fn check_use(self, queue: &str) -> Result<()> {
         match may_use(self.rights, self.jobs, queue) {
             true => Ok(()),
-            false => Err(format!(
-                "this user may not use queue \"{queue}\": push_users of the queue can name it"
-            )),
+            false => Err(RequestError::ForbiddenQueue(queue.to_owned())),
         }
     }
 
@@ -329,24 +364,24 @@ impl Requester<'_> {
         (self.rights != Rights::All).then(|| own.cloned().collect())
     }
 
-    fn checked(self, mut pushed: Vec<NewJob>) -> Result<Vec<NewJob>, String> {
+    fn checked(self, mut pushed: Vec<NewJob>) -> Result<Vec<NewJob>> {
         if pushed.is_empty() {
-            return Err("job is missing: an object with queue and kind".to_owned());
+            return Err(RequestError::NoJob);
         }
         if pushed.len() > MOST_PUSHED {
-            return Err(format!("at most {MOST_PUSHED} jobs are pushed at once"));
+            return Err(RequestError::TooManyJobs);
         }
         for (at, job) in pushed.iter_mut().enumerate() {
-            self.check(job).map_err(|why| format!("job {}: {why}", at + 1))?;
+            let of_job = |why| RequestError::Job(at + 1, Box::new(why));
+            self.check(job).map_err(of_job)?;
         }
         Ok(pushed)
     }
 
-    fn check(self, job: &mut NewJob) -> Result<(), String> {
+    fn check(self, job: &mut NewJob) -> Result<()> {
         if self.jobs.queue(&job.queue).is_none() {
             let names: Vec<&str> = self.jobs.queues.iter().map(|queue| queue.name.as_str()).collect();
-            let names = names.join(", ");
-            return Err(format!("there is no queue \"{}\"; there are {names}", job.queue));
+            return Err(RequestError::unknown("queue", &job.queue, names.join(", ")));
         }
         self.check_use(&job.queue)?;
         for (name, text, most) in [
@@ -359,38 +394,33 @@ impl Requester<'_> {
             check_text(name, text, most)?;
         }
         if !job.tenant.is_empty() && !is_plain(&job.tenant, LONGEST_NAME) {
-            return Err(format!(
-                "tenant has at most {LONGEST_NAME} bytes that can be seen"
-            ));
+            return Err(RequestError::Tenant);
         }
         if job.steps.len() > MOST_STEPS || !job.steps.iter().all(|step| is_plain(step, LONGEST_NAME)) {
-            return Err(format!(
-                "steps are at most {MOST_STEPS} names of 1 to {LONGEST_NAME} bytes"
-            ));
+            return Err(RequestError::Steps);
         }
         if job.attempts == Some(0) || job.timeout_ms == Some(0) {
-            return Err("attempts and timeout_ms are at least 1".to_owned());
+            return Err(RequestError::NoAttempts);
         }
         let content_type = job.content_type.as_deref();
         if content_type.is_some_and(|kind| !is_plain(kind, LONGEST_NAME)) {
-            return Err("content_type can't be read".to_owned());
+            return Err(RequestError::ContentType);
         }
         let is_json = content_type.is_none_or(|kind| kind.contains("json"));
         if let Some(text) = job.payload_base64.take() {
             if !job.payload.is_empty() {
-                return Err("payload and payload_base64 are two ways to say the same: give one".to_owned());
+                return Err(RequestError::TwoPayloads);
             }
-            job.payload = BASE64.decode(&text).map_err(|_| "payload_base64 is no base64")?;
+            job.payload = BASE64.decode(&text).map_err(|_| RequestError::NoBase64)?;
             job.content_type.get_or_insert_with(|| BYTES.to_owned());
         } else if let (false, Ok(text)) = (is_json, serde_json::from_slice::<String>(&job.payload)) {
             job.payload = text.into_bytes();
         }
         if job.payload.len() as u64 > self.jobs.max_payload {
-            return Err(format!(
-                "the payload has {} bytes, and max_payload is {}",
-                job.payload.len(),
-                self.jobs.max_payload
-            ));
+            return Err(RequestError::TooLong {
+                bytes: job.payload.len(),
+                most: self.jobs.max_payload,
+            });
         }
         Ok(())
     }
@@ -400,22 +430,22 @@ fn is_plain(text: &str, most: usize) -> bool {
     !text.is_empty() && text.len() <= most && !text.chars().any(char::is_control)
 }
 
-fn check_text(name: &str, text: Option<&String>, most: usize) -> Result<(), String> {
+fn check_text(name: &'static str, text: Option<&String>, most: usize) -> Result<()> {
     match text.is_none_or(|text| is_plain(text, most)) {
         true => Ok(()),
-        false => Err(format!("{name} has 1 to {most} bytes that can be seen")),
+        false => Err(RequestError::Text { name, most }),
     }
 }
 
-fn status(word: &str) -> Result<String, String> {
+fn status(word: &str) -> Result<String> {
     const KNOWN: [&str; 4] = ["ok", "warning", "error", "not_applicable"];
     let found = KNOWN.contains(&word).then(|| word.to_owned());
-    found.ok_or_else(|| format!("there is no status \"{word}\"; there are {}", KNOWN.join(", ")))
+    found.ok_or_else(|| RequestError::unknown("status", word, KNOWN.join(", ")))
 }
 
-fn state(word: &str, known: &[State]) -> Result<State, String> {
+fn state(word: &str, known: &[State]) -> Result<State> {
     let found = State::of_name(word).filter(|state| known.contains(state));
-    found.ok_or_else(|| format!("there is no state \"{word}\" here; there are {}", words(known)))
+    found.ok_or_else(|| RequestError::UnknownState(word.to_owned(), words(known)))
 }
 
 fn words(states: &[State]) -> String {

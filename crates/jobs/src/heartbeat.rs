@@ -1,5 +1,6 @@
 //! The lookups of other processes' jobs in the store. With several machines they are also this one's heartbeat.
 
+use forkyard_protocol::control::millis;
 use std::time::Duration;
 
 /// ```text
@@ -72,8 +73,7 @@ impl Heartbeat {
     }
 
     pub(crate) fn cut_off_at(&self, machine_timeout: Duration) -> Option<u64> {
-        let lease_ms = u64::try_from(machine_timeout.as_millis()).unwrap_or(u64::MAX);
-        (!self.is_cut_off).then(|| self.heard_ms.saturating_add(lease_ms / 4 * 3))
+        (!self.is_cut_off).then(|| self.heard_ms.saturating_add(millis(machine_timeout) / 4 * 3))
     }
 
     pub(crate) fn cut_off(&mut self) {

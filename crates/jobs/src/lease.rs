@@ -1,7 +1,6 @@
 //! Jobs that run here: their requests, the results, and the scheduler's actions.
 
 use crate::call::{Call, Press, connect};
-use crate::connections::Peer;
 use crate::core::{Action, Answer, Becomes, Event, JobId, TaskStatus, Why};
 use crate::process::Process;
 use crate::store::{Claimed, Finished, Operation, Output, Progress, StepDone};
@@ -100,8 +99,10 @@ impl RunningHere {
     }
 
     fn take_old_doubts(&mut self, now_ms: u64) -> Vec<Doubt> {
-        let is_old = |doubt: &mut Doubt| doubt.until_ms <= now_ms;
-        self.doubts.extract_if(.., is_old).collect()
+        let doubts = std::mem::take(&mut self.doubts).into_iter();
+        let (old, left) = doubts.partition(|doubt| doubt.until_ms <= now_ms);
+        self.doubts = left;
+        old
     }
 }
 
@@ -176,16 +177,12 @@ impl Process {
         let most = (size(self.jobs.max_result), size(self.jobs.max_payload));
         let begun = connect(&queue.address)
             .map(|socket| socket.map(|socket| Call::new(socket, queue, &lease.job, step, most, now_ms)));
-        let added = begun.and_then(|call| match call {
-            Some(call) => self.connections.add(Peer::Call(Box::new(call))).map(Some),
-            None => Ok(None),
-        });
+        let added = begun.and_then(|call| call.map(|call| self.connections.begin_call(call)).transpose());
         match added {
             Ok(Some(token)) => {
                 if let Some(lease) = self.running.leases.get_mut(&id) {
                     lease.call = Some(token);
                 }
-                self.connections.begin_call(token);
             }
             Ok(None) => self.answered(id, attempt, Answer::Unreached, "the pool's listen queue is full"),
             Err(error) => self.unreached(id, attempt, &error),
@@ -212,9 +209,9 @@ impl Process {
         let now_ms = self.now().mono_ms;
         let token = self.running.leases.get(&id).and_then(|lease| lease.call);
         let Some(token) = token else { return };
-        if let Some(call) = self.connections.call(token) {
+        if let Some(call) = self.connections.calls.get_mut(&token) {
             call.abort(why, now_ms);
-            self.connections.look_again(token);
+            self.connections.again.push(token);
         }
         if let Some(lease) = self.running.leases.get_mut(&id) {
             lease.last.error = Some(match why {
@@ -252,7 +249,10 @@ impl Process {
             "jobs: the store was not reached for too long; {} jobs are ended here, and may be started by another machine",
             self.running.leases.len()
         );
-        self.connections.abort_calls(Why::Cancelled, now_ms);
+        for (token, call) in &mut self.connections.calls {
+            call.abort(Why::Cancelled, now_ms);
+            self.connections.again.push(*token);
+        }
     }
 
     pub(crate) fn call_over(&mut self, token: usize, call: &Call, answer: Answer, output: Output) {
@@ -313,8 +313,11 @@ impl Process {
             let why = "the connection ended before the answer did";
             self.answered(doubt.id, doubt.attempt, Answer::Crashed, why);
         }
-        for token in self.connections.due_calls(now_ms) {
-            let Some(call) = self.connections.call(token) else {
+        let is_due = |call: &Call| call.deadline().is_some_and(|due| due <= now_ms);
+        let due = (self.connections.calls.iter()).filter(|(_, call)| is_due(call));
+        let due: Vec<usize> = due.map(|(token, _)| *token).collect();
+        for token in due {
+            let Some(call) = self.connections.calls.get_mut(&token) else {
                 continue;
             };
             if let Some((percent, text)) = call.take_progress(now_ms) {
@@ -345,7 +348,7 @@ impl Process {
                     self.tell_master(&message);
                 }
                 Press::GiveUp => {
-                    if let Some(mut call) = self.connections.remove_call(token) {
+                    if let Some(mut call) = self.connections.calls.remove(&token) {
                         log::error!("jobs: job {} does not end: its connection is closed", call.id);
                         let output = call.remains();
                         self.call_broken(token, &call, output);

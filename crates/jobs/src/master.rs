@@ -7,13 +7,13 @@ use crate::process::{LISTENER, Process};
 use crate::start::is_there;
 use crate::store::{Finished, Fired, ForeignJob, Operation, Output};
 use forkyard_config::{Jobs, JobsTold, Overlap, Queue};
+use forkyard_protocol::control::millis;
 use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, NewJob, ToJobs, query};
 use forkyard_sys::Error;
 use forkyard_sys::fd::{Received, receive_with, send_with};
 use nix::errno::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 pub(crate) const FOREIGN_MS: u64 = 500;
 const BEAT_MS: u64 = 5_000;
@@ -275,7 +275,10 @@ impl Process {
         self.stop_listening_tcp();
         self.heartbeat.due_before(0);
         self.events.push_back(Event::Drain);
-        self.connections.end_clients();
+        for (token, client) in &mut self.connections.clients {
+            client.is_last = true;
+            self.connections.again.push(*token);
+        }
     }
 
     fn take_settings(&mut self, jobs: Jobs, listener: Option<OwnedFd>) {
@@ -328,8 +331,4 @@ fn limits(queue: &Queue) -> Limits {
         most_ms: millis(queue.backoff.most),
         jitter_percent: queue.backoff.jitter_percent,
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,9 +1,9 @@
 //! The loop: clients, pools, the master and the store to events; decisions to requests and answers.
 
-use crate::call::CallProgress;
+use crate::call::{Call, CallProgress};
 use crate::client::{Client, ClientInput, Origin, Rights};
 use crate::commands;
-use crate::connections::{Connections, MOST_CLIENTS, Peer};
+use crate::connections::{Connections, MOST_CLIENTS};
 use crate::core::schedule::Schedules;
 use crate::core::{Action, Event, Moment, Scheduler};
 use crate::failures::Failures;
@@ -19,7 +19,7 @@ use crate::store_state::StoreState;
 use crate::tcp::Tcp;
 use forkyard_config::{Durability, Jobs, JobsStore};
 use forkyard_host::listen::AcceptPause;
-use forkyard_protocol::jobs::{JobsAnswer, RequestLine};
+use forkyard_protocol::jobs::JobsAnswer;
 use forkyard_sys::{Error, clock, identity, socket};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -113,7 +113,7 @@ impl Process {
             }
             let timeout = self.timeout();
             self.connections.wait(&mut events, timeout)?;
-            let mut ready = self.connections.take_again();
+            let mut ready = std::mem::take(&mut self.connections.again);
             for event in &events {
                 match event.token() {
                     CHANNEL => self.hear_master(),
@@ -156,15 +156,16 @@ impl Process {
     }
 
     fn is_over(&self) -> bool {
+        let is_busy = |client: &Client| !client.is_idle() && client.rights != Rights::Stranger;
         self.master.is_leaving()
             && self.scheduler.is_idle()
             && !self.running.is_any()
             && !self.store.is_busy()
-            && !self.connections.has_busy_client()
+            && !self.connections.clients.values().any(is_busy)
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if self.connections.has_more() || self.listener.is_more_waiting || self.tcp.is_more_waiting() {
+        if !self.connections.again.is_empty() || self.listener.is_more_waiting || self.tcp.is_more_waiting() {
             return Some(Duration::ZERO);
         }
         let now = self.now();
@@ -188,7 +189,7 @@ impl Process {
             self.requests.deadline(),
             self.failures.deadline(),
             self.tcp.deadline(),
-            self.connections.call_deadline(),
+            self.connections.calls.values().filter_map(Call::deadline).min(),
             self.running.deadline(),
         ];
         let mono = deadlines.into_iter().flatten().min();
@@ -253,7 +254,7 @@ impl Process {
 
     pub(crate) fn remove(&mut self, token: usize) {
         self.requests.forget_client(token);
-        self.connections.remove(token);
+        self.connections.clients.remove(&token);
     }
 
     fn accept(&mut self) {
@@ -277,8 +278,8 @@ impl Process {
             }
             let mut client = Client::new(accepted, rights, origin, self.now().mono_ms);
             client.is_last = self.master.is_gone();
-            match self.connections.add(Peer::Client(client)) {
-                Ok(token) => self.connections.look_again(token),
+            match self.connections.add_client(client) {
+                Ok(token) => self.connections.again.push(token),
                 Err(error) => log::error!("jobs: {error}"),
             }
         }
@@ -287,22 +288,15 @@ impl Process {
     pub(crate) fn on_ready(&mut self, token: usize) {
         // The state of the store is not known yet.
         let is_early = !self.store_state.is_loaded() && self.refusal().is_none();
-        match self.connections.peer(token) {
-            Some(Peer::Call(call)) => match call.poll() {
-                CallProgress::Waits => {}
-                CallProgress::More => self.connections.look_again(token),
-                CallProgress::Over(over) => {
-                    if let Some(call) = self.connections.remove_call(token) {
-                        self.call_over(token, &call, over.0, over.1);
-                    }
-                }
-                CallProgress::Broken(output) => {
-                    if let Some(call) = self.connections.remove_call(token) {
-                        self.call_broken(token, &call, output);
-                    }
-                }
-            },
-            Some(Peer::Client(client)) if !is_early => match client.poll() {
+        if let Some(call) = self.connections.calls.get_mut(&token) {
+            let progress = call.poll();
+            return self.on_progress(token, progress);
+        }
+        let Some(client) = self.connections.clients.get_mut(&token) else {
+            return;
+        };
+        if !is_early {
+            match client.poll() {
                 ClientInput::Nothing => {
                     if self.connections.is_too_much(token) {
                         let refusal = "too much is pushed at once; try again, with fewer jobs in a request";
@@ -315,17 +309,35 @@ impl Process {
                 }
                 ClientInput::Line(line) => {
                     let rights = client.rights;
-                    let wanted = RequestLine::read(&line).and_then(|line| {
+                    let wanted = commands::read_line(&line).and_then(|line| {
                         client.note(line.command(), clock::now().as_nanos() / 1_000_000);
-                        commands::wanted(line.request()?, rights, &self.jobs)
+                        commands::plan(line, rights, &self.jobs)
                     });
                     match wanted {
                         Ok(wanted) => self.want(token, wanted),
-                        Err(message) => self.connections.answer(token, &JobsAnswer::error(message)),
+                        Err(why) => {
+                            let answer = JobsAnswer::error(why.to_string());
+                            self.connections.answer(token, &answer);
+                        }
                     }
                 }
-            },
-            _ => {}
+            }
+        }
+    }
+
+    fn on_progress(&mut self, token: usize, progress: CallProgress) {
+        let (over, output) = match progress {
+            CallProgress::Waits => return,
+            CallProgress::More => return self.connections.again.push(token),
+            CallProgress::Over(over) => (Some(over.0), over.1),
+            CallProgress::Broken(output) => (None, output),
+        };
+        let Some(call) = self.connections.calls.remove(&token) else {
+            return;
+        };
+        match over {
+            Some(answer) => self.call_over(token, &call, answer, output),
+            None => self.call_broken(token, &call, output),
         }
     }
 }

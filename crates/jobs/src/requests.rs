@@ -7,6 +7,7 @@ use crate::master::FOREIGN_MS;
 use crate::process::Process;
 use crate::store::sql::Notice;
 use crate::store::{Changes, Operation, Reply, State, StateCount, StoreEvent};
+use forkyard_protocol::control::millis;
 use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, QueueView, Stats};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -103,7 +104,7 @@ impl Process {
                     .answer(client, &JobsAnswer::not_now(refusal.unwrap_or_default()));
             }
             Plan::Push(jobs, limit_ms) => {
-                let limit_ms = limit_ms.unwrap_or_else(|| self.push_timeout_ms());
+                let limit_ms = limit_ms.unwrap_or_else(|| millis(self.jobs.push_timeout));
                 let until_ms = self.now().mono_ms.saturating_add(limit_ms);
                 let number = self.ask(client, For::Answer, Operation::Push(jobs));
                 self.requests.push_limits.insert((until_ms, number));
@@ -121,7 +122,12 @@ impl Process {
                 self.connections.answer(client, &JobsAnswer::Kinds { kinds });
             }
             Plan::Connections => {
-                let connections = self.connections.views(self.now().mono_ms);
+                let now_ms = self.now().mono_ms;
+                let clients = self.connections.clients.iter();
+                let mut connections: Vec<_> = clients
+                    .map(|(token, client)| client.view(*token, now_ms))
+                    .collect();
+                connections.sort_by_key(|connection| connection.id);
                 self.connections
                     .answer(client, &JobsAnswer::Connections { connections });
             }
@@ -156,13 +162,9 @@ impl Process {
         }
     }
 
-    fn push_timeout_ms(&self) -> u64 {
-        u64::try_from(self.jobs.push_timeout.as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// The time limit of opening the store. `None`: it is open, or known to fail.
     pub(crate) fn opening_limit_ms(&self) -> Option<u64> {
-        self.store_state.opening_limit_ms(self.push_timeout_ms())
+        self.store_state.opening_limit_ms(millis(self.jobs.push_timeout))
     }
 
     /// Why the store can't be used now, or `None`.
@@ -179,7 +181,7 @@ impl Process {
             .waits_since_ms()
             .filter(|_| self.store_state.is_loaded())?;
         let waited_ms = now_ms.saturating_sub(since_ms);
-        (waited_ms >= self.push_timeout_ms()).then(|| {
+        (waited_ms >= millis(self.jobs.push_timeout)).then(|| {
             format!(
                 "the store: it has not answered for {} s",
                 waited_ms.div_ceil(1_000)
@@ -422,9 +424,9 @@ impl Process {
     }
 
     pub(crate) fn show_to_waiters(&mut self, id: JobId) {
-        let connections = &self.connections;
+        let clients = &self.connections.clients;
         if let Some(waiting) = self.requests.waiters.get_mut(&id) {
-            waiting.retain(|client| connections.has(*client));
+            waiting.retain(|client| clients.contains_key(client));
         }
         let waiting = self.requests.waiters.get(&id).cloned().unwrap_or_default();
         for client in waiting {

@@ -8,7 +8,6 @@ use forkyard_host::logs::Log;
 use forkyard_sys::identity::{self, Identity};
 use forkyard_sys::{Error, fd, memfile, process, signal, title};
 use nix::errno::Errno;
-use std::fmt::Display;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::ExitCode;
@@ -92,7 +91,7 @@ fn serve(
     let (jobs, own) = (start.jobs.clone(), own_name());
     let user = identity.and_then(|identity| identity.name.clone());
     let open = move || {
-        let database = open(&jobs).map_err(|error| remedied(&jobs, user.as_deref(), &error))?;
+        let database = open(&jobs).map_err(|error| remedied(&jobs, user.as_deref(), error))?;
         Ok(Store::new(database, &own, jobs.machine_timeout))
     };
     let mut process = Process::begin(start.jobs, Box::new(open), channel, listener)?;
@@ -138,9 +137,9 @@ pub(crate) fn is_there(owner: &str) -> bool {
     is_this_boot && pid.is_some_and(|pid| since.is_some() && process::start_time(pid) == since)
 }
 
-fn remedied(jobs: &Jobs, user: Option<&str>, error: &dyn Display) -> String {
+fn remedied(jobs: &Jobs, user: Option<&str>, error: StoreError) -> StoreError {
     let JobsStore::File(store) = &jobs.store else {
-        return error.to_string();
+        return error;
     };
     let text = error.to_string();
     // SQLite's messages about a file that it can't create or write.
@@ -148,15 +147,16 @@ fn remedied(jobs: &Jobs, user: Option<&str>, error: &dyn Display) -> String {
         .iter()
         .any(|word| text.contains(word))
     {
-        return text;
+        return error;
     }
     let directory = store.parent().unwrap_or(store).display();
-    match user {
-        Some(user) => format!(
-            "{text}; the directory has to be this process' own: install -d -o {user} -m 700 {directory}"
-        ),
-        None => format!("{text}; this process has to be able to write in {directory}"),
-    }
+    let remedy = match user {
+        Some(user) => {
+            format!("the directory has to be this process' own: install -d -o {user} -m 700 {directory}")
+        }
+        None => format!("this process has to be able to write in {directory}"),
+    };
+    StoreError::Remedied(Box::new(error), remedy)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Clients over TCP. The kernel does not identify them: before the secret, nothing else is read, and the time is short.
 
 use crate::client::{Client, Origin, Rights};
-use crate::connections::Peer;
 use crate::listener::Listener;
 use crate::process::{Process, TCP};
 use forkyard_config::Secret;
@@ -42,11 +41,11 @@ impl Process {
     pub(crate) fn set_tcp(&mut self, listening: Option<(OwnedFd, Secret)>) {
         self.stop_listening_tcp();
         let Some((socket, secret)) = listening else {
-            return self.connections.drop_tcp_clients();
+            return self.end_tcp_clients();
         };
         // Clients with the old secret are closed.
         if self.tcp.secret.as_ref().is_some_and(|before| *before != secret) {
-            self.connections.drop_tcp_clients();
+            self.end_tcp_clients();
         }
         self.tcp.secret = Some(secret);
         match Listener::watch(socket, self.connections.registry(), TCP) {
@@ -61,6 +60,11 @@ impl Process {
         }
     }
 
+    fn end_tcp_clients(&mut self) {
+        let clients = &mut self.connections.clients;
+        clients.retain(|_, client| matches!(client.conversation.origin, Origin::Unix { .. }));
+    }
+
     pub(crate) fn accept_tcp(&mut self) {
         for _ in 0..ACCEPTS {
             let listener = self.tcp.listener.as_mut();
@@ -70,12 +74,12 @@ impl Process {
             let from = socket::peer_name(accepted.as_fd()).unwrap_or_default();
             let now_ms = self.now().mono_ms;
             let client = Client::new(accepted, Rights::Stranger, Origin::Tcp(from), now_ms);
-            match self.connections.add(Peer::Client(client)) {
+            match self.connections.add_client(client) {
                 Ok(token) => {
                     self.tcp.strangers.push_back((token, now_ms + PATIENCE_MS));
                     // Reads the secret before others take the place.
                     self.on_ready(token);
-                    self.connections.look_again(token);
+                    self.connections.again.push(token);
                 }
                 Err(error) => log::error!("jobs: {error}"),
             }
@@ -124,7 +128,7 @@ impl Process {
         let told = told.filter(|told| told.command == "secret");
         let own = self.tcp.secret.as_ref();
         let is_right = matches!((&told, own), (Some(told), Some(own)) if own.is(&told.secret));
-        if let Some(client) = self.connections.client(token).filter(|_| is_right) {
+        if let Some(client) = self.connections.clients.get_mut(&token).filter(|_| is_right) {
             client.rights = Rights::All;
             return self.connections.answer(token, &JobsAnswer::Done {});
         }

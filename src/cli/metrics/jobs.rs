@@ -1,6 +1,6 @@
 //! Background jobs in numbers.
 
-use super::{Buckets, Counter, Family, Gauge, Labels, Row, Times, families};
+use super::{Counter, Gauge, Kind, Labels, Metrics, OpenMetrics, Row, with};
 use crate::control::protocol::Status;
 use crate::jobs::{BUCKETS_MS, Histogram, QueueView, Stats};
 
@@ -58,57 +58,53 @@ const ENDED: &[Row<u64>] = &[(
     |it| Some(*it as f64),
 )];
 
-pub(super) fn families_of(status: &Status) -> Vec<Family> {
+pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let Some(stats) = status.jobs.as_ref().and_then(|jobs| jobs.stats.as_ref()) else {
-        return Vec::new();
+        return;
     };
     let of = |queue: &QueueView| -> Labels { vec![("queue", queue.name.clone())] };
     let queues: Vec<(Labels, &QueueView)> = stats.queues.iter().map(|queue| (of(queue), queue)).collect();
-    let ended = stats.queues.iter().flat_map(|queue| {
+    let ended = queues.iter().flat_map(|(labels, queue)| {
         let outcomes = queue.ended.iter();
-        outcomes.map(move |(outcome, count)| {
-            let labels = vec![("queue", queue.name.clone()), ("outcome", outcome.clone())];
-            (labels, *count)
-        })
+        outcomes.map(|(outcome, count)| (with(labels, "outcome", outcome), *count))
     });
-    let ended: Vec<(Labels, u64)> = ended.collect();
-    let mut all: Vec<Family> = families("jobs", ALL, &[(Labels::new(), stats)]);
-    all.extend(families("jobs", QUEUE, &queues));
-    all.extend(families("jobs", ENDED, &ended));
-    all
+    metrics.families("jobs", ALL, &[(Labels::new(), stats)]);
+    metrics.families("jobs", QUEUE, &queues);
+    metrics.families("jobs", ENDED, &ended.collect::<Vec<_>>());
+    for (name, help, times) in TIMES {
+        metrics.text.family(name, Kind::Histogram, help);
+        for (labels, queue) in &queues {
+            histogram(&mut metrics.text, name, labels, times(queue));
+        }
+    }
 }
 
 /// How long jobs waited and took.
-pub(super) fn times_of(status: &Status) -> Vec<Times> {
-    let Some(stats) = status.jobs.as_ref().and_then(|jobs| jobs.stats.as_ref()) else {
-        return Vec::new();
-    };
-    let of = |times: fn(&QueueView) -> &Histogram| -> Vec<(Labels, Buckets)> {
-        let queues = stats.queues.iter();
-        queues
-            .map(|queue| (vec![("queue", queue.name.clone())], buckets(times(queue))))
-            .collect()
-    };
-    vec![
-        Times {
-            name: "jobs_wait_seconds",
-            help: "How long jobs waited for their start.",
-            of: of(|queue| &queue.wait),
-        },
-        Times {
-            name: "jobs_run_seconds",
-            help: "How long jobs took.",
-            of: of(|queue| &queue.run),
-        },
-    ]
-}
+const TIMES: [(&str, &str, fn(&QueueView) -> &Histogram); 2] = [
+    (
+        "forkyard_jobs_wait_seconds",
+        "How long jobs waited for their start.",
+        |queue| &queue.wait,
+    ),
+    ("forkyard_jobs_run_seconds", "How long jobs took.", |queue| {
+        &queue.run
+    }),
+];
 
-fn buckets(times: &Histogram) -> Buckets {
-    let ends = BUCKETS_MS.iter().map(|millis| *millis as f64 / 1_000.0);
+fn histogram(text: &mut OpenMetrics, name: &str, labels: &Labels, times: &Histogram) {
+    let seconds = |millis: u64| format!("{:?}", millis as f64 / 1_000.0);
+    text.sample(&format!("{name}_sum"), labels, seconds(times.sum_ms));
+    text.sample(&format!("{name}_count"), labels, times.count());
     // The last has no end.
-    let ends = ends.chain([f64::INFINITY]);
-    Buckets {
-        sum: times.sum_ms as f64 / 1_000.0,
-        counts: ends.zip(times.buckets).collect(),
+    let ends = BUCKETS_MS
+        .iter()
+        .map(|millis| seconds(*millis))
+        .chain(["+Inf".to_owned()]);
+    let mut so_far = 0;
+    for (end, count) in ends.zip(times.buckets) {
+        so_far += count;
+        let mut all = vec![("le", end)];
+        all.extend(labels.iter().cloned());
+        text.sample(&format!("{name}_bucket"), &all, so_far);
     }
 }

@@ -1,15 +1,13 @@
 //! The numbers of pools, whatever they run.
 
-use super::MetricKind::{Counter, Gauge};
-use super::{Family, Labels, Row, families, labelled, seconds, with};
+use super::{Counter, Gauge, Labels, Metrics, Row, labelled, seconds, with};
 use crate::cli::status::{manager, signal_name, state};
 use crate::control::last_reload::LastReload;
 use crate::control::protocol::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
 use crate::control::refusals::Refusals;
 use crate::scoreboard::counters::{ExitCause, Exits};
 
-/// All families.
-pub(super) fn families_of(status: &Status) -> Vec<Family> {
+pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let pools = labelled(status);
     let daemon = [(vec![("version", status.version.clone())], status)];
     let all = [(Labels::new(), status)];
@@ -26,18 +24,15 @@ pub(super) fn families_of(status: &Status) -> Vec<Family> {
             (labels, *pool)
         })
         .collect();
-    let families = [
-        families("daemon", DAEMON_INFO, &daemon),
-        families("daemon", DAEMON, &all),
-        families("last_reload", RELOAD, &reloads),
-        families("pool", INFO, &described),
-        families("pool", BOOT_INFO, &modes(&pools)),
-        families("pool", POOL, &pools),
-        families("pool", WORKERS, &workers(&pools)),
-        families("pool", EXITS, &exits(&pools)),
-        families("pool", REFUSALS, &refusals(&pools)),
-    ];
-    families.into_iter().flatten().collect()
+    metrics.families("daemon", DAEMON_INFO, &daemon);
+    metrics.families("daemon", DAEMON, &all);
+    metrics.families("last_reload", RELOAD, &reloads);
+    metrics.families("pool", INFO, &described);
+    metrics.families("pool", BOOT_INFO, &modes(&pools));
+    metrics.families("pool", POOL, &pools);
+    metrics.families("pool", WORKERS, &workers(&pools));
+    metrics.families("pool", EXITS, &exits(&pools));
+    metrics.families("pool", REFUSALS, &refusals(&pools));
 }
 
 const DAEMON_INFO: &[Row<Status>] = &[("info", Gauge, "The daemon's version.", |_| Some(1.0))];

@@ -13,6 +13,11 @@ pub const WELL_AFTER: Duration = Duration::from_secs(60);
 /// The longest delay for workers that die idle after they were up, since others may serve.
 pub const LONGEST_ONCE_UP: Duration = Duration::from_secs(1);
 
+/// The delay after `step` delays: doubled each time, up to the longest.
+pub fn delay(step: u32, longest: Duration) -> Duration {
+    FIRST.saturating_mul(1 << step.min(16)).min(longest)
+}
+
 /// The back-off of a generation's workers, a program's process, an application or a helper.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Backoff {
@@ -33,7 +38,7 @@ impl Backoff {
         if self.well.take().is_some_and(|well| now.since(well) >= WELL_AFTER) {
             self.step = 0;
         }
-        let delay = FIRST.saturating_mul(1 << self.step.min(16)).min(longest);
+        let delay = delay(self.step, longest);
         self.step = self.step.saturating_add(1);
         self.until = Some(now + delay);
         Some(delay)

@@ -1,7 +1,7 @@
 use super::*;
 use crate::sample::jobs;
 
-fn pushed(line: &str, rights: Rights) -> Result<Vec<NewJob>, String> {
+fn pushed(line: &str, rights: Rights) -> Result<Vec<NewJob>> {
     match read(line.as_bytes(), rights, &jobs())? {
         Plan::Push(jobs, _) => Ok(jobs),
         other => panic!("{other:?}"),
@@ -66,7 +66,9 @@ fn what_is_wrong_is_told() {
         ),
         ("nonsense".to_owned(), "this is no request"),
     ] {
-        let why = read(line.as_bytes(), Rights::All, &jobs()).expect_err(&line);
+        let why = read(line.as_bytes(), Rights::All, &jobs())
+            .expect_err(&line)
+            .to_string();
         assert!(why.contains(expected), "{line}: {why}");
     }
 }
@@ -77,6 +79,7 @@ fn users_have_their_own_queues_alone() {
     assert!(
         pushed(other, Rights::Own(33))
             .expect_err("refused")
+            .to_string()
             .contains("push_users")
     );
     for line in [
@@ -86,13 +89,17 @@ fn users_have_their_own_queues_alone() {
         r#"{"command":"connections"}"#,
         r#"{"command":"sequence-list"}"#,
     ] {
-        let why = read(line.as_bytes(), Rights::Own(33), &jobs()).expect_err(line);
+        let why = read(line.as_bytes(), Rights::Own(33), &jobs())
+            .expect_err(line)
+            .to_string();
         assert!(why.contains("only root"), "{line}: {why}");
         assert!(read(line.as_bytes(), Rights::All, &jobs()).is_ok(), "{line}");
     }
     for command in ["list", "count", "pause", "resume"] {
         let line = format!(r#"{{"command":"{command}","queue":"other"}}"#);
-        let why = read(line.as_bytes(), Rights::Own(33), &jobs()).expect_err(&line);
+        let why = read(line.as_bytes(), Rights::Own(33), &jobs())
+            .expect_err(&line)
+            .to_string();
         assert!(why.contains("may not use queue"), "{line}: {why}");
         let own = line.replace("other", "mail");
         assert!(read(own.as_bytes(), Rights::Own(33), &jobs()).is_ok(), "{own}");
@@ -156,7 +163,7 @@ fn every_combination_of_what_selects_jobs_is_defined() {
                 let found = match read(line.as_bytes(), rights, &jobs()) {
                     Ok(Plan::Store(Operation::Change(_, selection), For::Answer)) => Ok(selection),
                     Ok(other) => panic!("{line}: {other:?}"),
-                    Err(why) => Err(why),
+                    Err(why) => Err(why.to_string()),
                 };
                 match (found, expected) {
                     (Err(why), Err(says)) => assert!(why.contains(says), "{line}: {why}"),
@@ -171,12 +178,14 @@ fn every_combination_of_what_selects_jobs_is_defined() {
             state.name()
         );
         assert!(read(other.as_bytes(), Rights::All, &jobs()).is_ok());
-        let why = read(other.as_bytes(), Rights::Own(33), &jobs()).expect_err(&other);
+        let why = read(other.as_bytes(), Rights::Own(33), &jobs())
+            .expect_err(&other)
+            .to_string();
         assert!(why.contains("may not use queue"), "{why}");
     }
 }
 
-fn sequence(line: &str, rights: Rights) -> Result<Operation, String> {
+fn sequence(line: &str, rights: Rights) -> Result<Operation> {
     match read(line.as_bytes(), rights, &jobs())? {
         Plan::Store(operation, For::Answer) => Ok(operation),
         other => panic!("{other:?}"),
@@ -193,22 +202,28 @@ fn a_user_has_sequences_of_its_queues_alone() {
     assert!(
         sequence(&begin("other"), Rights::Own(33))
             .expect_err("refused")
+            .to_string()
             .contains("may not use")
     );
     assert!(
         sequence(&begin("nosuch"), Rights::All)
             .expect_err("refused")
+            .to_string()
             .contains("no queue")
     );
     let add = r#"{"command":"sequence-add","id":1,"from":0,"jobs":[{"queue":"other","kind":"k"}]}"#;
     assert!(
         sequence(add, Rights::Own(33))
             .expect_err("refused")
+            .to_string()
             .contains("may not use")
     );
     let show = sequence(r#"{"command":"sequence-show","id":1}"#, Rights::Own(33));
     let queues = Some(vec!["mail".to_owned()]);
-    assert_eq!(show, Ok(Operation::Sequence(1, queues, SequenceChange::Nothing)));
+    assert_eq!(
+        show.expect("a plan"),
+        Operation::Sequence(1, queues, SequenceChange::Nothing)
+    );
     assert!(sequence(r#"{"command":"sequence-list"}"#, Rights::Own(33)).is_err());
     assert!(sequence(r#"{"command":"sequence-list"}"#, Rights::All).is_ok());
 }

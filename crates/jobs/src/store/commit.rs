@@ -23,6 +23,8 @@ pub enum StoreError {
         advice = advice(*.1)
     )]
     Version(String, i32),
+    #[error("{0}; {1}")]
+    Remedied(Box<StoreError>, String),
 }
 
 impl StoreError {

@@ -24,7 +24,7 @@ const SYNC_AFTER: Duration = Duration::from_millis(100);
 const CLOSING: Duration = Duration::from_secs(4);
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-pub type Opener = Box<dyn FnMut() -> Result<Store, String> + Send>;
+pub type Opener = Box<dyn FnMut() -> Result<Store, StoreError> + Send>;
 
 #[derive(Debug)]
 pub enum StoreEvent {
@@ -266,7 +266,7 @@ impl Opening {
                     }
                     Err(error) => error.to_string(),
                 },
-                Err(why) => why,
+                Err(error) => error.to_string(),
             };
             self.to_loop.say(StoreEvent::Unopened(why));
             self.to_loop.wake();

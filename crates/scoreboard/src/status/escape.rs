@@ -32,12 +32,6 @@ pub(super) fn plain(text: &str) -> String {
     line(text).into_owned()
 }
 
-pub(super) fn metric(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('\n', "\\n")
-        .replace('"', "\\\"")
-}
-
 /// As PHP does: escaped slashes, ASCII only.
 pub(super) fn json(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len() + 2);
