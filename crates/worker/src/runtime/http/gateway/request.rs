@@ -24,28 +24,19 @@ pub(super) struct Head {
     pub(super) params: Params,
 }
 
-#[derive(Debug)]
-pub(super) enum Read {
-    More,
-    Head(Box<Head>),
-    Bad(&'static str),
-}
-
-pub(super) fn read(bytes: &[u8]) -> Read {
+/// Reads a head. `None`: it is not complete.
+pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, &'static str> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     let used = match request.parse(bytes) {
         Ok(httparse::Status::Complete(used)) => used,
         Ok(httparse::Status::Partial) if bytes.len() > MOST_BYTES => {
-            return Read::Bad("its head is too long");
+            return Err("its head is too long");
         }
-        Ok(httparse::Status::Partial) => return Read::More,
-        Err(_) => return Read::Bad("it is not HTTP"),
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(_) => return Err("it is not HTTP"),
     };
-    match write(&request, used) {
-        Ok(head) => Read::Head(Box::new(head)),
-        Err(why) => Read::Bad(why),
-    }
+    write(&request, used).map(Some)
 }
 
 fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'static str> {
@@ -216,11 +207,7 @@ mod tests {
     use super::*;
 
     fn head(text: &str) -> Result<Head, &'static str> {
-        match read(text.as_bytes()) {
-            Read::Head(head) => Ok(*head),
-            Read::Bad(why) => Err(why),
-            Read::More => Err("more"),
-        }
+        read(text.as_bytes())?.ok_or("more")
     }
 
     #[test]
