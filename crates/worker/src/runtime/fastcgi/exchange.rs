@@ -43,10 +43,18 @@ pub(super) enum ExchangeOutcome {
 pub(super) struct Exchange {
     pub(super) recorded: Recorded,
     answer: Answer,
-    has_heard: bool,
-    pub(super) has_begun: bool,
-    head: HeadEnd,
-    is_head_over: bool,
+    heard: Heard,
+}
+
+/// How far the answer is: `Nothing ──► Records ──► Output ──► Body`, and back to `Nothing` for another connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// No output yet.
+    Records,
+    /// Part of the header was passed on.
+    Output(HeadEnd),
+    Body,
 }
 
 enum Stop {
@@ -77,21 +85,22 @@ impl Exchange {
         Exchange {
             recorded: Recorded::new(request, more),
             answer: Answer::new(),
-            has_heard: false,
-            has_begun: false,
-            head: HeadEnd::default(),
-            is_head_over: false,
+            heard: Heard::Nothing,
         }
     }
 
     pub(super) fn rewind(&mut self) -> bool {
-        self.answer = Answer::new();
-        self.has_heard = false;
-        self.recorded.rewind() && !self.has_begun
+        let has_begun = self.has_begun();
+        (self.answer, self.heard) = (Answer::new(), Heard::Nothing);
+        self.recorded.rewind() && !has_begun
     }
 
     pub(super) fn is_unheard(&self) -> bool {
-        !self.has_heard
+        self.heard == Heard::Nothing
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        matches!(self.heard, Heard::Output(_) | Heard::Body)
     }
 
     /// Runs until the exchange ends. After [`ExchangeOutcome::Unaccepted`] it may run again on the same connection;
@@ -150,7 +159,9 @@ impl Exchange {
                     Ok(Progress::WouldBlock) if ready.process => return ExchangeOutcome::Unaccepted,
                     Ok(Progress::WouldBlock) => {}
                     Ok(Progress::Done(count)) => {
-                        self.has_heard = true;
+                        if self.is_unheard() {
+                            self.heard = Heard::Records;
+                        }
                         let taken = self.take(request, complaints, &buffer[..count]);
                         if let Err(stop) = taken {
                             return self.stopped(request, stop);
@@ -178,7 +189,7 @@ impl Exchange {
                     keeps: rest == 0 && self.recorded.is_done(),
                 }
             }
-            Stop::End { .. } if self.has_begun => {
+            Stop::End { .. } if self.has_begun() => {
                 ExchangeOutcome::Malformed("it refused a request that it had begun to answer")
             }
             Stop::End { status, .. } => ExchangeOutcome::Refused(status),
@@ -198,12 +209,7 @@ impl Exchange {
             match part {
                 Part::More => return Ok(()),
                 Part::Stdout(piece) if is_own => {
-                    self.has_begun = true;
-                    request.write(piece)?;
-                    if !self.is_head_over && self.head.take(piece) {
-                        self.is_head_over = true;
-                        complaints.let_go(request);
-                    }
+                    self.pass(piece, request, complaints)?;
                 }
                 Part::Stderr(piece) if is_own => self.complain(request, complaints, piece),
                 Part::Closed(_) if is_own => {}
@@ -224,9 +230,31 @@ impl Exchange {
         }
     }
 
+    fn pass(
+        &mut self,
+        piece: &[u8],
+        request: &mut Request<'_>,
+        complaints: &mut Complaints,
+    ) -> Result<(), ClientGone> {
+        let mut head = match self.heard {
+            Heard::Nothing | Heard::Records => HeadEnd::default(),
+            Heard::Output(head) => head,
+            Heard::Body => return request.write(piece),
+        };
+        self.heard = match head.take(piece) {
+            true => Heard::Body,
+            false => Heard::Output(head),
+        };
+        request.write(piece)?;
+        if self.heard == Heard::Body {
+            complaints.let_go(request);
+        }
+        Ok(())
+    }
+
     fn complain(&self, request: &mut Request<'_>, complaints: &mut Complaints, bytes: &[u8]) {
         complaints.hold(bytes);
-        if self.is_head_over {
+        if self.heard == Heard::Body {
             complaints.let_go(request);
         }
         if request.catches_output() {

@@ -33,7 +33,6 @@ const MOST_CHARS: usize = 512;
 pub(super) struct Means {
     pub(super) plan: Arc<Plan>,
     pub(super) recipe: Recipe,
-    pub(super) command: String,
     pub(super) path: String,
     pub(super) catches_output: bool,
     /// Other workers serve the pool, so a worker whose program never came up exits.
@@ -41,6 +40,13 @@ pub(super) struct Means {
     pub(super) shows_report: bool,
     pub(super) reports: Option<OwnedFd>,
     pub(super) stop_timeout: Duration,
+}
+
+impl Means {
+    /// Looks for mistakes in the command.
+    pub(super) fn check(&self) -> CommandCheck {
+        crate::spawn::setupper::command::check(&self.plan.start_command, &self.plan.app_root, &self.path)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -134,10 +140,7 @@ impl Supervisor {
     /// As [`Supervisor::ready`].
     pub(super) fn ready_for_waiting(&mut self) -> Result<Tick, Refusal> {
         if self.life == Life::Absent && !self.refuses {
-            self.changed(LifeCause::Needed);
-            let means = &self.means;
-            let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.socket, &|| check(means));
-            let progress = match progress {
+            let progress = match self.start() {
                 ProgramProgress::Pending(start) => {
                     self.oom_kills = start.oom_kills();
                     start.trust()
@@ -241,12 +244,9 @@ impl Supervisor {
         self.poll_program()
     }
 
-    fn begin(&mut self) {
-        self.socket.clear();
+    fn start(&mut self) -> ProgramProgress {
         self.changed(LifeCause::Needed);
-        let means = &self.means;
-        let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.socket, &|| check(means));
-        self.follow(progress);
+        ProgramStart::begin(&self.means, &self.socket)
     }
 
     fn poll_start(&mut self) {
@@ -257,7 +257,7 @@ impl Supervisor {
                 complaints.log(bytes, NAME);
             }
         };
-        let progress = start.poll(&self.socket, &|| check(means), &mut log);
+        let progress = start.poll(means, &self.socket, &mut log);
         self.follow(progress);
     }
 
@@ -315,17 +315,12 @@ impl Supervisor {
         // Many programs exit on their own after a number of requests, or an administrator may have stopped this one.
         let is_in_order = served > 0 && (ended == Ended::Code(0) || ended.is_from_outside());
         let was_up = self.was_up;
-        if let Some(attempt) = self.attempt.take_if(|_| !was_up) {
-            let is_oom = oom_kills(None) > self.oom_kills;
-            self.failed(attempt, &Fall::Left(ended, is_oom));
-            return Some(ended);
-        }
         let is_well = had_work || is_in_order || now.since(self.up_since) >= WELL_AFTER;
         let falls_again = !is_well && self.backoff.has_failed(now);
-        if !is_well && !falls_again {
+        if was_up && !is_well && !falls_again {
             self.backoff.fail(now, LONGEST);
         }
-        if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
+        if let Some(attempt) = self.attempt.take().filter(|_| !was_up || falls_again) {
             let is_oom = oom_kills(None) > self.oom_kills;
             self.failed(attempt, &Fall::Left(ended, is_oom));
             return Some(ended);
@@ -396,11 +391,8 @@ impl Supervisor {
             .into_iter()
             .flat_map(|p| std::iter::once(p.process()).chain(p.output()));
         let of_start = self.start.iter().flat_map(ProgramStart::sources);
-        for (source, event) in of_program
-            .chain(of_start)
-            .zip(std::iter::repeat(EpollFlags::EPOLLIN))
-        {
-            match self.watch.add(source, EpollEvent::new(event, 0)) {
+        for source in of_program.chain(of_start) {
+            match self.watch.add(source, EpollEvent::new(EpollFlags::EPOLLIN, 0)) {
                 // A closed descriptor leaves the set, so an existing entry is for this descriptor.
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(errno) => log::error!("epoll_ctl: {errno}"),
@@ -453,7 +445,11 @@ impl Backend for Supervisor {
     fn poll(&mut self) {
         match self.life {
             Life::Absent if self.backoff.wait(clock::now()).is_some() => {}
-            Life::Absent => self.begin(),
+            Life::Absent => {
+                self.socket.clear();
+                let progress = self.start();
+                self.follow(progress);
+            }
             Life::Ready => {
                 self.poll_program();
                 if self.life == Life::Ready && self.proof().is_some_and(|proof| proof <= clock::now()) {
@@ -474,8 +470,4 @@ impl Backend for Supervisor {
             program.end(self.means.stop_timeout);
         }
     }
-}
-
-fn check(means: &Means) -> CommandCheck {
-    crate::spawn::setupper::command::check(&means.command, &means.plan.app_root, &means.path)
 }
