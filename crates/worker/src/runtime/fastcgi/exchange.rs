@@ -57,19 +57,9 @@ enum Heard {
     Body,
 }
 
-enum Stop {
-    End {
-        app_status: u32,
-        status: ProtocolStatus,
-        rest: usize,
-    },
-    Malformed(&'static str),
-    ClientGone,
-}
-
-impl From<ClientGone> for Stop {
-    fn from(ClientGone: ClientGone) -> Stop {
-        Stop::ClientGone
+impl From<ClientGone> for ExchangeOutcome {
+    fn from(ClientGone: ClientGone) -> ExchangeOutcome {
+        ExchangeOutcome::ClientGone { silent: false }
     }
 }
 
@@ -162,9 +152,8 @@ impl Exchange {
                         if self.is_unheard() {
                             self.heard = Heard::Records;
                         }
-                        let taken = self.take(request, complaints, &buffer[..count]);
-                        if let Err(stop) = taken {
-                            return self.stopped(request, stop);
+                        if let Err(outcome) = self.take(request, complaints, &buffer[..count]) {
+                            return outcome;
                         }
                         if count < buffer.len() && request.flush().is_err() {
                             return ExchangeOutcome::ClientGone { silent: false };
@@ -175,24 +164,15 @@ impl Exchange {
         }
     }
 
-    fn stopped(&self, request: &mut Request<'_>, stop: Stop) -> ExchangeOutcome {
-        match stop {
-            Stop::ClientGone => ExchangeOutcome::ClientGone { silent: false },
-            Stop::Malformed(why) => ExchangeOutcome::Malformed(why),
-            Stop::End {
-                app_status,
-                status: ProtocolStatus::RequestComplete,
-                rest,
-            } => {
-                request.set_app_status(app_status);
-                ExchangeOutcome::Done {
-                    keeps: rest == 0 && self.recorded.is_done(),
-                }
-            }
-            Stop::End { .. } if self.has_begun() => {
+    fn ended(&self, status: ProtocolStatus, has_rest: bool) -> ExchangeOutcome {
+        match status {
+            ProtocolStatus::RequestComplete => ExchangeOutcome::Done {
+                keeps: !has_rest && self.recorded.is_done(),
+            },
+            _ if self.has_begun() => {
                 ExchangeOutcome::Malformed("it refused a request that it had begun to answer")
             }
-            Stop::End { status, .. } => ExchangeOutcome::Refused(status),
+            _ => ExchangeOutcome::Refused(status),
         }
     }
 
@@ -201,7 +181,7 @@ impl Exchange {
         request: &mut Request<'_>,
         complaints: &mut Complaints,
         mut bytes: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ExchangeOutcome> {
         loop {
             let (used, part) = self.answer.receive(bytes);
             bytes = &bytes[used..];
@@ -214,17 +194,22 @@ impl Exchange {
                 Part::Stderr(piece) if is_own => self.complain(request, complaints, piece),
                 Part::Closed(_) if is_own => {}
                 Part::End { app_status, status } if is_own => {
-                    return Err(Stop::End {
-                        app_status,
-                        status,
-                        rest: bytes.len(),
-                    });
+                    if status == ProtocolStatus::RequestComplete {
+                        request.set_app_status(app_status);
+                    }
+                    return Err(self.ended(status, !bytes.is_empty()));
                 }
                 Part::Other(RecordType::GetValuesResult | RecordType::UnknownType, _) => {}
-                Part::Other(..) => return Err(Stop::Malformed("it sent a record that no application sends")),
-                Part::Broken => return Err(Stop::Malformed("its answer is not FastCGI")),
+                Part::Other(..) => {
+                    return Err(ExchangeOutcome::Malformed(
+                        "it sent a record that no application sends",
+                    ));
+                }
+                Part::Broken => return Err(ExchangeOutcome::Malformed("its answer is not FastCGI")),
                 Part::Stdout(_) | Part::Stderr(_) | Part::Closed(_) | Part::End { .. } => {
-                    return Err(Stop::Malformed("it answered a request that it was not asked"));
+                    return Err(ExchangeOutcome::Malformed(
+                        "it answered a request that it was not asked",
+                    ));
                 }
             }
         }

@@ -63,15 +63,13 @@ pub(super) struct Supervisor {
     socket: ProgramSocket,
     watch: Epoll,
     life: Life,
-    /// Whether the last start failed: requests are refused until the program is up. Otherwise they wait.
-    refuses: bool,
     start: Option<ProgramStart>,
     program: Option<RunningProgram>,
     attempt: Option<Attempt>,
     /// An idle connection for the next request.
     kept: Option<OwnedFd>,
     backoff: Backoff,
-    /// The report of the last failed start.
+    /// The report of the last failed start: requests are refused until the program is up. Otherwise they wait.
     last: Option<(ErrorId, Option<Rc<str>>)>,
     oom_kills: u64,
     up_since: Tick,
@@ -93,7 +91,6 @@ impl Supervisor {
             socket,
             watch: watch.map_err(|errno| Error::new("epoll_create1", "", errno))?,
             life: Life::Absent,
-            refuses: false,
             start: None,
             program: None,
             attempt: None,
@@ -120,7 +117,7 @@ impl Supervisor {
         loop {
             match self.life {
                 Life::Ready => return Ok(()),
-                _ if self.refuses => return Err(self.refusal()),
+                _ if self.last.is_some() => return Err(self.refusal()),
                 _ => {}
             }
             if matches!(self.life, Life::Starting | Life::Absent) {
@@ -139,7 +136,7 @@ impl Supervisor {
     /// # Errors
     /// As [`Supervisor::ready`].
     pub(super) fn ready_for_waiting(&mut self) -> Result<Tick, Refusal> {
-        if self.life == Life::Absent && !self.refuses {
+        if self.life == Life::Absent && self.last.is_none() {
             let progress = match self.start() {
                 ProgramProgress::Pending(start) => {
                     self.oom_kills = start.oom_kills();
@@ -276,7 +273,6 @@ impl Supervisor {
                 }
                 log::debug!("{NAME} is up (pid {})", program.pid());
                 self.changed(LifeCause::Up);
-                self.refuses = false;
                 (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
                 self.up_since = clock::now();
                 self.was_up |= !self.means.has_elder;
@@ -346,7 +342,6 @@ impl Supervisor {
             let _ = socket::send(reports.as_fd(), &start_failure);
         }
         let report = attempt.fail(fall, variables, id, now);
-        self.refuses = true;
         let pause = self.backoff.fail(now, LONGEST).unwrap_or_default();
         let page = self.means.shows_report.then(|| Rc::from(report.page()));
         self.last = Some((report.id, page));
@@ -420,7 +415,7 @@ impl Backend for Supervisor {
         match self.life {
             Life::Ready if self.was_up => BackendState::Ready,
             Life::Ready => BackendState::Pending,
-            _ if !self.refuses => BackendState::Pending,
+            _ if self.last.is_none() => BackendState::Pending,
             _ if self.means.has_elder && !self.was_up => BackendState::Lost,
             _ => BackendState::Ready,
         }
@@ -433,7 +428,7 @@ impl Backend for Supervisor {
             pid: program.map(RunningProgram::pid).or(starting).unwrap_or(0),
             doing: match self.life {
                 Life::Ready => BackendStage::Up,
-                _ if self.refuses => BackendStage::Failing,
+                _ if self.last.is_some() => BackendStage::Failing,
                 _ => BackendStage::Starting,
             },
             since: self.up_since,

@@ -1,7 +1,7 @@
 //! The gateway's event loop.
 
 use super::super::head;
-use super::links::{Attempt, Links};
+use super::links::Links;
 use super::passage::{Limits, Passage, Ready, Step};
 use super::stream::Stream;
 use super::{FRONT, KIND, LINK, VISIT};
@@ -271,11 +271,13 @@ impl Gateway {
             Step::Wait => return false,
             Step::Connect => {
                 let (tried, reuse) = passage.wanted();
-                let (process, attempt) = self.links.connect(tried, index, reuse, &self.epoll);
-                if let Attempt::Link(..) = attempt {
-                    self.worker.set_program(self.links.pid(process));
+                match self.links.connect(tried, index, reuse, &self.epoll) {
+                    Ok((process, attempt)) => {
+                        self.worker.set_program(self.links.pid(process));
+                        passage.attempted(process, attempt, now);
+                    }
+                    Err(failure) => passage.not_chosen(failure, now),
                 }
-                passage.attempted(process, attempt, now);
             }
             Step::Complete => {
                 if let Some(id) = passage.link() {

@@ -70,10 +70,24 @@ pub(super) enum LinkState {
 #[derive(Debug)]
 pub(super) enum Attempt {
     Link(usize, LinkState),
-    /// There is no process to choose; the report id of a failed start.
-    Nobody(Option<u32>),
     Busy,
-    Unreachable(String),
+    Unreachable(Unreachable),
+}
+
+/// Why a process can't be reached.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreachable {
+    #[error(transparent)]
+    System(#[from] Error),
+    #[error(
+        "user {stranger} listens in the place of the program, which runs as user {uid}; with handshake = \"socket\" no other \
+         user can"
+    )]
+    Stranger { stranger: u32, uid: u32 },
+    #[error("connect: it takes too long")]
+    TooSlow,
+    #[error("it is not up")]
+    NotUp,
 }
 
 impl Links {
@@ -94,18 +108,17 @@ impl Links {
         }
     }
 
-    /// Chooses a process and connects to it.
+    /// Chooses a process and connects to it. `Err`: there is none; the report id of a failed start.
     pub(super) fn connect(
         &mut self,
         tried: &[ProcessEntry],
         user: usize,
         reuse: Reuse,
         epoll: &Epoll,
-    ) -> (Option<ProcessEntry>, Attempt) {
-        match self.choose(tried) {
-            Ok(process) => (process, self.connect_to(process, user, reuse, epoll)),
-            Err(failure) => (None, Attempt::Nobody(failure)),
-        }
+    ) -> Result<(Option<ProcessEntry>, Attempt), Option<u32>> {
+        let process = self.choose(tried)?;
+        let attempt = self.connect_to(process, user, reuse, epoll);
+        Ok((process, attempt.unwrap_or_else(Attempt::Unreachable)))
     }
 
     fn choose(&mut self, tried: &[ProcessEntry]) -> Result<Option<ProcessEntry>, Option<u32>> {
@@ -168,14 +181,15 @@ impl Links {
         user: usize,
         reuse: Reuse,
         epoll: &Epoll,
-    ) -> Attempt {
+    ) -> Result<Attempt, Unreachable> {
         if reuse != Reuse::No {
-            while let Some(at) = self.kept.iter().rposition(|id| self.is_of(*id, process)) {
+            let is_of = |all: &Slab<Link>, id| all.get(id).is_some_and(|link: &Link| link.process == process);
+            while let Some(at) = self.kept.iter().rposition(|id| is_of(&self.all, *id)) {
                 let id = self.kept.remove(at);
                 let link = self.get(id);
                 if let Some(link) = link.filter(|link| reuse == Reuse::Any || is_quiet(link)) {
                     link.user = Some(user);
-                    return Attempt::Link(id, LinkState::Kept);
+                    return Ok(Attempt::Link(id, LinkState::Kept));
                 }
                 self.close(id);
             }
@@ -185,42 +199,46 @@ impl Links {
             (Server::Started(share, _), Some(process)) => share.table().address(process),
             (Server::Started(..), None) => None,
         };
-        let begun = match address {
-            Some(Address::Unix(path)) => match socket::connect_unix(&path) {
-                Ok(Some(socket)) => Ok((socket, LinkState::New)),
-                Ok(None) => return Attempt::Busy,
-                Err(error) => Err(error),
+        let (socket, state) = match address {
+            Some(Address::Unix(path)) => match socket::connect_unix(&path)? {
+                Some(socket) => (socket, LinkState::New),
+                None => return Ok(Attempt::Busy),
             },
-            Some(Address::Tcp(address)) => begin_tcp(address),
-            Some(Address::TcpAny(port)) => begin_tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
-            None => Err(Error::new("connect", "it is gone", nix::errno::Errno::ENOENT)),
-        };
-        let added = begun.map_err(|error| error.to_string());
-        let added = added.and_then(|(socket, state)| {
-            if state == LinkState::New {
-                self.check_other_end(&socket)?;
+            Some(Address::Tcp(address)) => (socket::connect_tcp(address)?, LinkState::Connecting),
+            Some(Address::TcpAny(port)) => {
+                let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+                (socket::connect_tcp(address)?, LinkState::Connecting)
             }
-            let id = self.add(socket, state == LinkState::New, process, user, epoll);
-            Ok((id.map_err(|error| error.to_string())?, state))
-        });
-        match added {
-            Ok((id, state)) => Attempt::Link(id, state),
-            Err(why) => Attempt::Unreachable(why),
+            None => return Err(Error::new("connect", "it is gone", nix::errno::Errno::ENOENT).into()),
+        };
+        let is_there = state == LinkState::New;
+        if is_there {
+            self.check_other_end(&socket)?;
         }
+        self.serial = self.serial.wrapping_add(1);
+        let entry = self.all.vacant_entry();
+        let id = entry.key();
+        let number = super::LINK | u64::from(self.serial & super::MOST_SERIAL) << 32 | id as u64;
+        entry.insert(Link {
+            stream: Stream::watch(socket, number, is_there, epoll)?,
+            process,
+            user: Some(user),
+        });
+        Ok(Attempt::Link(id, state))
     }
 
     /// Checks a new connection for errors and for its peer.
-    pub(super) fn complete(&self, id: usize) -> Result<(), String> {
+    pub(super) fn complete(&self, id: usize) -> Result<(), Unreachable> {
         let Some(link) = self.all.get(id) else {
             return Ok(());
         };
         let socket = &link.stream.socket;
-        socket::take_error(socket.as_fd()).map_err(|error| error.to_string())?;
+        socket::take_error(socket.as_fd())?;
         self.check_other_end(socket)
     }
 
     /// After a program was killed, any user may listen on its address, so the peer must be the program's user.
-    fn check_other_end(&self, socket: &OwnedFd) -> Result<(), String> {
+    fn check_other_end(&self, socket: &OwnedFd) -> Result<(), Unreachable> {
         let Server::Started(..) = self.server else {
             return Ok(());
         };
@@ -233,38 +251,11 @@ impl Links {
             }
             return Ok(());
         };
+        let uid = self.uid;
         match stranger(end, self.uid) {
             None => Ok(()),
-            Some(stranger) => Err(format!(
-                "user {stranger} listens in the place of the program, which runs as user {}; with handshake = \"socket\" no other \
-                 user can",
-                self.uid
-            )),
+            Some(stranger) => Err(Unreachable::Stranger { stranger, uid }),
         }
-    }
-
-    fn add(
-        &mut self,
-        socket: OwnedFd,
-        is_there: bool,
-        process: Option<ProcessEntry>,
-        user: usize,
-        epoll: &Epoll,
-    ) -> Result<usize, Error> {
-        self.serial = self.serial.wrapping_add(1);
-        let entry = self.all.vacant_entry();
-        let id = entry.key();
-        let number = super::LINK | u64::from(self.serial & super::MOST_SERIAL) << 32 | id as u64;
-        entry.insert(Link {
-            stream: Stream::watch(socket, number, is_there, epoll)?,
-            process,
-            user: Some(user),
-        });
-        Ok(id)
-    }
-
-    fn is_of(&self, id: usize, process: Option<ProcessEntry>) -> bool {
-        self.all.get(id).is_some_and(|link| link.process == process)
     }
 
     pub(super) fn get(&mut self, id: usize) -> Option<&mut Link> {
@@ -301,10 +292,6 @@ impl Links {
         // No other process has the socket, so closing it also unregisters it.
         self.all.try_remove(id);
     }
-}
-
-fn begin_tcp(address: SocketAddr) -> Result<(OwnedFd, LinkState), Error> {
-    socket::connect_tcp(address).map(|socket| (socket, LinkState::Connecting))
 }
 
 /// The peer's user, if it is not the program's. A program of root may have switched users after listening.

@@ -4,7 +4,7 @@
 use super::super::head::Framing;
 use super::super::table::ProcessEntry;
 use super::download::{Download, Ending, Taken as Read};
-use super::links::{Attempt, LinkState, Reuse, Served};
+use super::links::{Attempt, LinkState, Reuse, Served, Unreachable};
 use super::queue::Queue;
 use super::upload::Upload;
 use super::upstream::{Route, Taken, Upstream};
@@ -211,20 +211,16 @@ impl Passage {
 
     pub(super) fn attempted(&mut self, process: Option<ProcessEntry>, attempt: Attempt, now: Tick) {
         let (link, state) = match attempt {
-            Attempt::Nobody(Some(id)) if self.upstream.tried.is_empty() => {
-                let why = format!("the application can't be started (error {id:08x})");
-                return self.refuse(UNAVAILABLE, &why, now);
-            }
-            Attempt::Nobody(_) => return self.wait(now),
             Attempt::Link(id, state) => (Some(id), state),
             Attempt::Busy | Attempt::Unreachable(_) => (None, LinkState::Connecting),
         };
         self.upstream.take(Taken { process, link, state });
+        let is_connecting = link.is_some() && state == LinkState::Connecting;
+        self.due = is_connecting.then(|| now + CONNECT_LIMIT);
         match attempt {
-            Attempt::Unreachable(why) => self.unreachable(&why, now),
-            Attempt::Link(_, LinkState::Connecting) => self.due = Some(now + CONNECT_LIMIT),
-            Attempt::Link(..) => self.due = None,
-            Attempt::Busy | Attempt::Nobody(_) => {
+            Attempt::Link(..) => {}
+            Attempt::Unreachable(why) => self.unreachable(why, now),
+            Attempt::Busy => {
                 // Try the process again later; it has not seen the request.
                 self.release(Served::Unknown, false);
                 self.wait(now);
@@ -232,15 +228,24 @@ impl Passage {
         }
     }
 
-    pub(super) fn completed(&mut self, result: Result<(), String>, now: Tick) {
-        match (result, self.upstream.taken()) {
-            (Err(why), _) => self.unreachable(&why, now),
-            (Ok(()), None) => {}
-            (Ok(()), Some(taken)) => {
-                let state = LinkState::New;
-                self.upstream.route = Route::Taken(Taken { state, ..taken });
-                self.due = None;
+    /// There is no process to choose. `failure`: the report id of a failed start.
+    pub(super) fn not_chosen(&mut self, failure: Option<u32>, now: Tick) {
+        match failure.filter(|_| self.upstream.tried.is_empty()) {
+            Some(id) => {
+                let why = format!("the application can't be started (error {id:08x})");
+                self.refuse(UNAVAILABLE, &why, now);
             }
+            None => self.wait(now),
+        }
+    }
+
+    pub(super) fn completed(&mut self, result: Result<(), Unreachable>, now: Tick) {
+        if let Err(why) = result {
+            return self.unreachable(why, now);
+        }
+        self.due = None;
+        if let Route::Taken(taken) = &mut self.upstream.route {
+            taken.state = LinkState::New;
         }
     }
 
@@ -362,7 +367,7 @@ impl Passage {
     pub(super) fn pass_due(&mut self, now: Tick) {
         self.due = None;
         match (self.phase, self.upstream.route) {
-            (Phase::Passing, Route::Taken(_)) => self.unreachable("connect: it takes too long", now),
+            (Phase::Passing, Route::Taken(_)) => self.unreachable(Unreachable::TooSlow, now),
             (Phase::Passing, _) => self.upstream.route = Route::Choosing,
             _ => self.end(),
         }
@@ -386,16 +391,17 @@ impl Passage {
     fn wait(&mut self, now: Tick) {
         match self.upstream.pause(now, self.limits.connect) {
             Ok(due) => self.due = Some(due),
-            Err(why) => self.fail(UNAVAILABLE, UNREACHABLE, &why, now),
+            Err(why) => self.fail(UNAVAILABLE, UNREACHABLE, &why.to_string(), now),
         }
     }
 
     /// Refuses the request if there is no other process.
-    fn unreachable(&mut self, why: &str, now: Tick) {
-        let may_try_other = self.upstream.failed(why);
+    fn unreachable(&mut self, why: Unreachable, now: Tick) {
+        let is_started = self.upstream.taken().is_some_and(|taken| taken.process.is_some());
         self.release(Served::Unknown, false);
-        if !may_try_other {
-            self.fail(BAD_GATEWAY, UNREACHABLE, why, now);
+        match is_started {
+            true => self.upstream.why = Some(why),
+            false => self.fail(BAD_GATEWAY, UNREACHABLE, &why.to_string(), now),
         }
     }
 

@@ -6,7 +6,7 @@ mod random;
 
 use super::super::head::Framing;
 use super::super::table::ProcessEntry;
-use super::links::{Attempt, LinkState, Reuse, Served};
+use super::links::{Attempt, LinkState, Reuse, Served, Unreachable};
 use super::passage::{Limits, Passage, Ready, Step};
 use super::upstream::Taken;
 use crate::tick::Tick;
@@ -350,7 +350,7 @@ impl World {
                 let link = link.unwrap();
                 link.state = LinkState::New;
                 case.was_unreachable |= fails;
-                let result = if fails { Err("refused".to_owned()) } else { Ok(()) };
+                let result = if fails { Err(Unreachable::NotUp) } else { Ok(()) };
                 case.passage.completed(result, now);
             }
             Step::FromClient => self.from_client(id),
@@ -447,7 +447,7 @@ impl World {
             false => None,
             true => match self.up.iter().find(|process| !tried.contains(process)) {
                 Some(process) => Some(*process),
-                None => return case.passage.attempted(None, Attempt::Nobody(self.failure), now),
+                None => return case.passage.not_chosen(self.failure, now),
             },
         };
         let kept = self
@@ -462,7 +462,7 @@ impl World {
                 0 if !self.is_calm => Attempt::Busy,
                 1 => {
                     case.was_unreachable = true;
-                    Attempt::Unreachable("it is gone".to_owned())
+                    Attempt::Unreachable(Unreachable::NotUp)
                 }
                 2 | 3 => Attempt::Link(self.last_link + 1, LinkState::Connecting),
                 _ => Attempt::Link(self.last_link + 1, LinkState::New),

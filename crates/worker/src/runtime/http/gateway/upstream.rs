@@ -1,7 +1,7 @@
 //! How a request finds its process: chooses one, connects to it, tries others, waits for one, gives up.
 
 use super::super::table::ProcessEntry;
-use super::links::{LinkState, Reuse};
+use super::links::{LinkState, Reuse, Unreachable};
 use crate::tick::Tick;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) struct Upstream {
     pub(super) tried: Vec<ProcessEntry>,
     asked: u32,
     failed: Option<ProcessEntry>,
-    why: Option<String>,
+    pub(super) why: Option<Unreachable>,
     until: Option<Tick>,
     pauses: u32,
 }
@@ -82,18 +82,12 @@ impl Upstream {
         taken
     }
 
-    /// Notes why the process can't be reached. Returns whether there may be another one.
-    pub(super) fn failed(&mut self, why: &str) -> bool {
-        self.why = Some(why.to_owned());
-        self.taken().is_some_and(|taken| taken.process.is_some())
-    }
-
     /// Waits for a process. Returns the end of the pause, or why the request waits no longer.
-    pub(super) fn pause(&mut self, now: Tick, most: Duration) -> Result<Tick, String> {
+    pub(super) fn pause(&mut self, now: Tick, most: Duration) -> Result<Tick, Unreachable> {
         self.tried.clear();
         let until = *self.until.get_or_insert(now + most);
         if until <= now {
-            return Err(self.why.take().unwrap_or_else(|| "it is not up".to_owned()));
+            return Err(self.why.take().unwrap_or(Unreachable::NotUp));
         }
         self.pauses += 1;
         if self.pauses < PAUSES_FOR_END {
