@@ -255,11 +255,8 @@ impl Exchange {
         due: Option<Tick>,
     ) -> Result<Option<Ready>, Errno> {
         let wants_body = self.recorded.wants_body();
-        let to = if self.recorded.has_more() {
-            PollFlags::POLLIN | PollFlags::POLLOUT
-        } else {
-            PollFlags::POLLIN
-        };
+        let mut to = PollFlags::POLLIN;
+        to.set(PollFlags::POLLOUT, self.recorded.has_more());
         let from_client = if wants_body {
             PollFlags::POLLIN
         } else {
@@ -278,11 +275,8 @@ impl Exchange {
             about.len() - 1
         });
         let due = due.map(|due| due.since(clock::now()));
-        let limit = wants_body
-            .then(|| request.client_timeout())
-            .into_iter()
-            .chain(due)
-            .min();
+        let timeout_of_client = wants_body.then(|| request.client_timeout());
+        let limit = timeout_of_client.into_iter().chain(due).min();
         let limit = limit.map_or(PollTimeout::NONE, timeout);
         let count = loop {
             match poll(&mut about, limit) {

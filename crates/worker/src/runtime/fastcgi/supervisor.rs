@@ -9,6 +9,7 @@ use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
 use crate::life::{Life, LifeCause};
 use crate::master::program::PROOF;
 use crate::runtime::complaints::Complaints;
+use crate::runtime::is_quiet;
 use crate::spawn::effects::oom_kills;
 use crate::spawn::handshake::response::CommandCheck;
 use crate::spawn::plan::Plan;
@@ -177,9 +178,7 @@ impl Supervisor {
     }
 
     pub(super) fn take_kept(&mut self) -> Option<OwnedFd> {
-        let kept = self.kept.take()?;
-        let is_quiet = socket::receive(kept.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock);
-        is_quiet.then_some(kept)
+        self.kept.take().filter(is_quiet)
     }
 
     pub(super) fn keep(&mut self, connection: OwnedFd) {

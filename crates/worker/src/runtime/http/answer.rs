@@ -189,10 +189,6 @@ impl HttpAnswer {
         let (mut length, mut chunked, mut close) = (None, false, response.version == Some(0));
         for field in response.headers.iter() {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
-            let says = |word: &str| {
-                let text = String::from_utf8_lossy(field.value).to_ascii_lowercase();
-                text.split(',').any(|part| part.trim() == word)
-            };
             if is("content-length") {
                 let number = number(field.value).ok_or(Malformed::Length)?;
                 if length.replace(number).is_some_and(|other| other != number) {
@@ -205,7 +201,7 @@ impl HttpAnswer {
                 }
                 chunked = true;
             } else if is("connection") {
-                close = (close && !says("keep-alive")) || says("close");
+                close = (close && !names(field.value, "keep-alive")) || names(field.value, "close");
             }
         }
         let mut head = format!("Status: {code} {}\r\n", response.reason.unwrap_or_default()).into_bytes();
@@ -235,7 +231,14 @@ impl HttpAnswer {
     }
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+/// Whether a list names a word (RFC 9110 section 5.6.1).
+pub(super) fn names(list: &[u8], word: &str) -> bool {
+    let mut words = list.split(|byte| *byte == b',');
+    words.any(|one| one.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// Reads a number of digits alone.
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
     let digits = std::str::from_utf8(text)
         .ok()

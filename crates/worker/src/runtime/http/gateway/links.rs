@@ -5,6 +5,7 @@ use super::super::table::ProcessEntry;
 use super::stream::Stream;
 use super::upstream::Taken;
 use crate::config::Address;
+use crate::runtime::is_quiet;
 use crate::sys::peer::{self, OtherEnd};
 use crate::sys::{Error, socket};
 use forkyard_base::spread;
@@ -187,7 +188,7 @@ impl Links {
             while let Some(at) = self.kept.iter().rposition(|id| is_of(&self.all, *id)) {
                 let id = self.kept.remove(at);
                 let link = self.get(id);
-                if let Some(link) = link.filter(|link| reuse == Reuse::Any || is_quiet(link)) {
+                if let Some(link) = link.filter(|link| reuse == Reuse::Any || is_quiet(&link.stream.socket)) {
                     link.user = Some(user);
                     return Ok(Attempt::Link(id, LinkState::Kept));
                 }
@@ -301,11 +302,6 @@ fn stranger(end: OtherEnd, uid: u32) -> Option<u32> {
         .into_iter()
         .flatten()
         .find(|user| *user != uid)
-}
-
-/// Nothing may be readable before the next request.
-fn is_quiet(link: &Link) -> bool {
-    socket::receive(link.stream.socket.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock)
 }
 
 #[cfg(test)]

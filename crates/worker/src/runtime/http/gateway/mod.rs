@@ -9,7 +9,6 @@ mod download;
 mod event_loop;
 mod links;
 mod passage;
-mod queue;
 mod request;
 #[cfg(test)]
 mod simulation_tests;

@@ -5,10 +5,10 @@ use super::super::head::Framing;
 use super::super::table::ProcessEntry;
 use super::download::{Download, Ending, Taken as Read};
 use super::links::{Attempt, LinkState, Reuse, Served, Unreachable};
-use super::queue::Queue;
 use super::upload::Upload;
 use super::upstream::{Route, Taken, Upstream};
 use crate::runtime::is_idempotent;
+use crate::runtime::queue::Queue;
 use crate::tick::Tick;
 use crate::worker::timeout_response;
 use fastcgi::Params;
@@ -334,7 +334,7 @@ impl Passage {
             Read::End { keeps } => {
                 let keeps = keeps && self.upload.is_sent();
                 self.release(Served::Whole, keeps);
-                self.answered(now);
+                self.phase = Phase::Answered;
             }
             Read::Malformed(malformed) if self.download.has_begun() => self.cut(&malformed.to_string()),
             Read::Malformed(malformed) => self.fail(BAD_GATEWAY, UNANSWERED, &malformed.to_string(), now),
@@ -351,7 +351,7 @@ impl Passage {
         };
         self.release(served, false);
         match ending {
-            Ending::Whole => self.answered(now),
+            Ending::Whole => self.phase = Phase::Answered,
             Ending::Cut(why) => self.cut(why),
             Ending::Nothing if may_repeat => self.upload.rewind(),
             Ending::Nothing => self.fail(
@@ -432,13 +432,6 @@ impl Passage {
     fn cut(&mut self, why: &str) {
         log::error!("an answer of the application is cut short: {why}");
         self.end();
-    }
-
-    fn answered(&mut self, now: Tick) {
-        self.phase = Phase::Answered;
-        if self.front == Front::Http {
-            self.delivered(now);
-        }
     }
 
     fn close(&mut self, now: Tick) {

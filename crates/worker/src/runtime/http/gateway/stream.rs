@@ -1,6 +1,6 @@
 //! A non-blocking connection in the gateway's epoll, and what the kernel has reported of it.
 
-use super::queue::Queue;
+use crate::runtime::queue::Queue;
 use crate::sys::Error;
 use crate::sys::socket::{self, Progress};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};

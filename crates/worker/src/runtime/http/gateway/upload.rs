@@ -1,8 +1,8 @@
 //! A request on its way from its client to a process.
 
 use super::super::head::Framing;
-use super::queue::Queue;
 use super::request::{Body, Head, read};
+use crate::runtime::queue::Queue;
 
 const MOST_HELD: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";

@@ -11,6 +11,10 @@ impl Queue {
         &self.bytes[self.sent..]
     }
 
+    pub(super) fn is_untouched(&self) -> bool {
+        self.sent == 0
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.sent == self.bytes.len()
     }
