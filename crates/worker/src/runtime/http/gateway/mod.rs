@@ -10,9 +10,9 @@ mod event_loop;
 mod links;
 mod passage;
 mod request;
-#[cfg(test)]
-mod simulation_tests;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod upload;
 mod upstream;
 
