@@ -188,7 +188,7 @@ impl Gateway {
             Passage::fastcgi(head, framing, method, limits)
         });
         let Some(mut passage) = passage else { return };
-        passage.from_client(body, is_whole, clock::now());
+        passage.client_sent(body, is_whole, clock::now());
         let client = Client::Worker {
             readable: true,
             writable: true,
@@ -291,12 +291,12 @@ impl Gateway {
                 match link.stream.receive(&mut self.scratch) {
                     Ok(Progress::WouldBlock) => {}
                     Ok(Progress::Done(0)) | Err(_) => passage.process_ended(now),
-                    Ok(Progress::Done(count)) => passage.from_process(&self.scratch[..count], now),
+                    Ok(Progress::Done(count)) => passage.process_sent(&self.scratch[..count], now),
                 }
             }
             Step::ToProcess => {
                 let Some(link) = link else { return false };
-                if link.stream.send(passage.to_process(), &self.epoll).is_err() {
+                if link.stream.send(passage.for_process(), &self.epoll).is_err() {
                     passage.process_is_deaf();
                     // It may have answered.
                     link.stream.readable = true;
@@ -322,7 +322,7 @@ impl Gateway {
                 }
             }
             Step::Begin(params) => {
-                let token = self.worker.begin_visit(params);
+                let token = self.worker.begin_visit(*params);
                 carried.token = Some(token);
                 self.by_token.insert(token, index);
             }
@@ -360,7 +360,7 @@ impl Gateway {
             Client::Socket(client) => match client.receive(&mut self.scratch) {
                 Ok(Progress::WouldBlock) => {}
                 Ok(Progress::Done(0)) => passage.client_ended(),
-                Ok(Progress::Done(count)) => passage.from_client(&self.scratch[..count], false, now),
+                Ok(Progress::Done(count)) => passage.client_sent(&self.scratch[..count], false, now),
                 Err(_) => passage.end(),
             },
             Client::Worker { readable, .. } => {
@@ -369,7 +369,7 @@ impl Gateway {
                     None => (Piece::Gone, &[][..]),
                 };
                 match piece {
-                    Piece::More | Piece::Last => passage.from_client(bytes, piece == Piece::Last, now),
+                    Piece::More | Piece::Last => passage.client_sent(bytes, piece == Piece::Last, now),
                     Piece::NotYet | Piece::Gone => *readable = false,
                 }
             }
@@ -380,7 +380,7 @@ impl Gateway {
         let Some(carried) = self.passages.get_mut(index) else {
             return;
         };
-        let (answer, is_last) = carried.passage.to_client();
+        let (answer, is_last) = carried.passage.for_client();
         let is_there = match (&mut carried.client, carried.token) {
             (Client::Socket(client), _) => client.send(answer, &self.epoll).is_ok(),
             (Client::Worker { writable, .. }, Some(token)) => {

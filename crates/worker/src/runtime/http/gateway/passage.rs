@@ -107,7 +107,7 @@ pub(super) enum Step {
     ShutClient,
     ShutProcess,
     /// Count a request of the HTTP front.
-    Begin(Params),
+    Begin(Box<Params>),
     /// Remove the request's time limit.
     Endless,
     /// `keeps`: the connection can carry another request.
@@ -250,13 +250,13 @@ impl Passage {
     }
 
     /// Bytes for the process. Report a failure with [`Passage::process_is_deaf`].
-    pub(super) fn to_process(&mut self) -> &mut Queue {
+    pub(super) fn for_process(&mut self) -> &mut Queue {
         &mut self.upload.out
     }
 
     /// Bytes for the client, and whether they are the last. Report the result with [`Passage::delivered`] or
     /// [`Passage::end`].
-    pub(super) fn to_client(&mut self) -> (&mut Queue, bool) {
+    pub(super) fn for_client(&mut self) -> (&mut Queue, bool) {
         (&mut self.download.out, self.phase == Phase::Answered)
     }
 
@@ -274,7 +274,7 @@ impl Passage {
     }
 
     /// `is_last`: a FastCGI body ends.
-    pub(super) fn from_client(&mut self, bytes: &[u8], is_last: bool, now: Tick) {
+    pub(super) fn client_sent(&mut self, bytes: &[u8], is_last: bool, now: Tick) {
         self.last_read = End::Client;
         match (self.phase, self.front) {
             (Phase::Head, _) => self.head(bytes, now),
@@ -293,7 +293,7 @@ impl Passage {
             Ok(None) => {}
             Ok(Some(head)) => {
                 self.download = Download::http(head.is_upgrade);
-                self.todo.push_back(Step::Begin(head.params));
+                self.todo.push_back(Step::Begin(Box::new(head.params)));
                 (self.phase, self.due) = (Phase::Passing, None);
                 self.body(&[], now);
             }
@@ -323,7 +323,7 @@ impl Passage {
         }
     }
 
-    pub(super) fn from_process(&mut self, bytes: &[u8], now: Tick) {
+    pub(super) fn process_sent(&mut self, bytes: &[u8], now: Tick) {
         self.last_read = End::Process;
         match self.download.take(bytes) {
             Read::More => {}

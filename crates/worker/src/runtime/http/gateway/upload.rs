@@ -155,7 +155,7 @@ impl Upload {
         let is_held = self.held.len() >= MOST_HELD;
         match &self.phase {
             UploadPhase::Head | UploadPhase::Pieces { .. } | UploadPhase::Tunnel => !self.has_more(),
-            UploadPhase::Body(body) => !self.has_more() && !(body.has_ended() && is_held),
+            UploadPhase::Body(body) => !(self.has_more() || body.has_ended() && is_held),
             UploadPhase::Broken => !is_held,
             UploadPhase::Ended | UploadPhase::Deaf => false,
         }

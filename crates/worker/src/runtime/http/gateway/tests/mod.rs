@@ -125,14 +125,14 @@ impl World {
                 let result = if fails { Err(Unreachable::NotUp) } else { Ok(()) };
                 case.passage.completed(result, now);
             }
-            Step::FromClient => self.from_client(id),
+            Step::FromClient => self.read_client(id),
             Step::ToClient => {
                 let room = if self.is_calm {
                     usize::MAX
                 } else {
                     self.random.below(30)
                 };
-                let (answer, is_last) = case.passage.to_client();
+                let (answer, is_last) = case.passage.for_client();
                 let count = answer.rest().len().min(room);
                 case.got.extend_from_slice(&answer.rest()[..count]);
                 answer.advance(count);
@@ -154,7 +154,7 @@ impl World {
                 let bytes: Vec<u8> = link.coming.drain(..count.min(link.coming.len())).collect();
                 match bytes.is_empty() {
                     true => case.passage.process_ended(now),
-                    false => case.passage.from_process(&bytes, now),
+                    false => case.passage.process_sent(&bytes, now),
                 }
             }
             Step::ToProcess => {
@@ -164,7 +164,7 @@ impl World {
                     case.passage.process_is_deaf();
                     return true;
                 }
-                let queue = case.passage.to_process();
+                let queue = case.passage.for_process();
                 let count = 1 + self.random.below(queue.rest().len());
                 let count = count.min(queue.rest().len());
                 link.sent.extend_from_slice(&queue.rest()[..count]);
@@ -260,7 +260,7 @@ impl World {
         case.passage.attempted(process, attempt, now);
     }
 
-    fn from_client(&mut self, id: usize) {
+    fn read_client(&mut self, id: usize) {
         let now = self.now;
         let case = &mut self.cases[id];
         let count = case.unsent.len().min(1 + self.random.below(40));
@@ -274,7 +274,7 @@ impl World {
             }
         } else {
             case.has_ended = is_end && !case.is_http;
-            case.passage.from_client(&piece, case.has_ended, now);
+            case.passage.client_sent(&piece, case.has_ended, now);
         }
     }
 
