@@ -7,15 +7,17 @@ pub mod fastcgi;
 pub mod http;
 pub mod php;
 pub mod preloader;
+mod queue;
 pub mod script_roots;
 pub mod wrapped;
 
 use crate::config::{Application, Pool};
 use crate::sys::Error;
+use crate::sys::socket::{Progress, receive};
 use crate::worker::{ClientGone, Request, Runtime};
 use nix::errno::Errno;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 /// The descriptor with a preloader's script or PHP's settings files, if there are any.
@@ -83,6 +85,11 @@ fn refuse(
     request.write_error(why.as_bytes())?;
     let text = format!("Status: {status}\r\n{fields}Content-Type: text/plain; charset=utf-8\r\n\r\n{body}\n");
     request.write(text.as_bytes())
+}
+
+/// Whether nothing can be read from a kept connection: neither bytes nor its end.
+fn is_quiet(connection: &OwnedFd) -> bool {
+    receive(connection.as_fd(), &mut [0]) == Ok(Progress::WouldBlock)
 }
 
 /// Whether the method is idempotent (RFC 9110 section 9.2.2).

@@ -43,25 +43,23 @@ pub(super) enum ExchangeOutcome {
 pub(super) struct Exchange {
     pub(super) recorded: Recorded,
     answer: Answer,
-    has_heard: bool,
-    pub(super) has_begun: bool,
-    head: HeadEnd,
-    is_head_over: bool,
+    heard: Heard,
 }
 
-enum Stop {
-    End {
-        app_status: u32,
-        status: ProtocolStatus,
-        rest: usize,
-    },
-    Malformed(&'static str),
-    ClientGone,
+/// How far the answer is: `Nothing ──► Records ──► Output ──► Body`, and back to `Nothing` for another connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    /// No output yet.
+    Records,
+    /// Part of the header was passed on.
+    Output(HeadEnd),
+    Body,
 }
 
-impl From<ClientGone> for Stop {
-    fn from(ClientGone: ClientGone) -> Stop {
-        Stop::ClientGone
+impl From<ClientGone> for ExchangeOutcome {
+    fn from(ClientGone: ClientGone) -> ExchangeOutcome {
+        ExchangeOutcome::ClientGone { silent: false }
     }
 }
 
@@ -77,21 +75,22 @@ impl Exchange {
         Exchange {
             recorded: Recorded::new(request, more),
             answer: Answer::new(),
-            has_heard: false,
-            has_begun: false,
-            head: HeadEnd::default(),
-            is_head_over: false,
+            heard: Heard::Nothing,
         }
     }
 
     pub(super) fn rewind(&mut self) -> bool {
-        self.answer = Answer::new();
-        self.has_heard = false;
-        self.recorded.rewind() && !self.has_begun
+        let has_begun = self.has_begun();
+        (self.answer, self.heard) = (Answer::new(), Heard::Nothing);
+        self.recorded.rewind() && !has_begun
     }
 
     pub(super) fn is_unheard(&self) -> bool {
-        !self.has_heard
+        self.heard == Heard::Nothing
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        matches!(self.heard, Heard::Output(_) | Heard::Body)
     }
 
     /// Runs until the exchange ends. After [`ExchangeOutcome::Unaccepted`] it may run again on the same connection;
@@ -150,10 +149,11 @@ impl Exchange {
                     Ok(Progress::WouldBlock) if ready.process => return ExchangeOutcome::Unaccepted,
                     Ok(Progress::WouldBlock) => {}
                     Ok(Progress::Done(count)) => {
-                        self.has_heard = true;
-                        let taken = self.take(request, complaints, &buffer[..count]);
-                        if let Err(stop) = taken {
-                            return self.stopped(request, stop);
+                        if self.is_unheard() {
+                            self.heard = Heard::Records;
+                        }
+                        if let Err(outcome) = self.take(request, complaints, &buffer[..count]) {
+                            return outcome;
                         }
                         if count < buffer.len() && request.flush().is_err() {
                             return ExchangeOutcome::ClientGone { silent: false };
@@ -164,24 +164,15 @@ impl Exchange {
         }
     }
 
-    fn stopped(&self, request: &mut Request<'_>, stop: Stop) -> ExchangeOutcome {
-        match stop {
-            Stop::ClientGone => ExchangeOutcome::ClientGone { silent: false },
-            Stop::Malformed(why) => ExchangeOutcome::Malformed(why),
-            Stop::End {
-                app_status,
-                status: ProtocolStatus::RequestComplete,
-                rest,
-            } => {
-                request.set_app_status(app_status);
-                ExchangeOutcome::Done {
-                    keeps: rest == 0 && self.recorded.is_done(),
-                }
-            }
-            Stop::End { .. } if self.has_begun => {
+    fn ended(&self, status: ProtocolStatus, has_rest: bool) -> ExchangeOutcome {
+        match status {
+            ProtocolStatus::RequestComplete => ExchangeOutcome::Done {
+                keeps: !has_rest && self.recorded.is_done(),
+            },
+            _ if self.has_begun() => {
                 ExchangeOutcome::Malformed("it refused a request that it had begun to answer")
             }
-            Stop::End { status, .. } => ExchangeOutcome::Refused(status),
+            _ => ExchangeOutcome::Refused(status),
         }
     }
 
@@ -190,7 +181,7 @@ impl Exchange {
         request: &mut Request<'_>,
         complaints: &mut Complaints,
         mut bytes: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), ExchangeOutcome> {
         loop {
             let (used, part) = self.answer.receive(bytes);
             bytes = &bytes[used..];
@@ -198,35 +189,57 @@ impl Exchange {
             match part {
                 Part::More => return Ok(()),
                 Part::Stdout(piece) if is_own => {
-                    self.has_begun = true;
-                    request.write(piece)?;
-                    if !self.is_head_over && self.head.take(piece) {
-                        self.is_head_over = true;
-                        complaints.let_go(request);
-                    }
+                    self.pass(piece, request, complaints)?;
                 }
                 Part::Stderr(piece) if is_own => self.complain(request, complaints, piece),
                 Part::Closed(_) if is_own => {}
                 Part::End { app_status, status } if is_own => {
-                    return Err(Stop::End {
-                        app_status,
-                        status,
-                        rest: bytes.len(),
-                    });
+                    if status == ProtocolStatus::RequestComplete {
+                        request.set_app_status(app_status);
+                    }
+                    return Err(self.ended(status, !bytes.is_empty()));
                 }
                 Part::Other(RecordType::GetValuesResult | RecordType::UnknownType, _) => {}
-                Part::Other(..) => return Err(Stop::Malformed("it sent a record that no application sends")),
-                Part::Broken => return Err(Stop::Malformed("its answer is not FastCGI")),
+                Part::Other(..) => {
+                    return Err(ExchangeOutcome::Malformed(
+                        "it sent a record that no application sends",
+                    ));
+                }
+                Part::Broken => return Err(ExchangeOutcome::Malformed("its answer is not FastCGI")),
                 Part::Stdout(_) | Part::Stderr(_) | Part::Closed(_) | Part::End { .. } => {
-                    return Err(Stop::Malformed("it answered a request that it was not asked"));
+                    return Err(ExchangeOutcome::Malformed(
+                        "it answered a request that it was not asked",
+                    ));
                 }
             }
         }
     }
 
+    fn pass(
+        &mut self,
+        piece: &[u8],
+        request: &mut Request<'_>,
+        complaints: &mut Complaints,
+    ) -> Result<(), ClientGone> {
+        let mut head = match self.heard {
+            Heard::Nothing | Heard::Records => HeadEnd::default(),
+            Heard::Output(head) => head,
+            Heard::Body => return request.write(piece),
+        };
+        self.heard = match head.take(piece) {
+            true => Heard::Body,
+            false => Heard::Output(head),
+        };
+        request.write(piece)?;
+        if self.heard == Heard::Body {
+            complaints.let_go(request);
+        }
+        Ok(())
+    }
+
     fn complain(&self, request: &mut Request<'_>, complaints: &mut Complaints, bytes: &[u8]) {
         complaints.hold(bytes);
-        if self.is_head_over {
+        if self.heard == Heard::Body {
             complaints.let_go(request);
         }
         if request.catches_output() {
@@ -242,11 +255,8 @@ impl Exchange {
         due: Option<Tick>,
     ) -> Result<Option<Ready>, Errno> {
         let wants_body = self.recorded.wants_body();
-        let to = if self.recorded.has_more() {
-            PollFlags::POLLIN | PollFlags::POLLOUT
-        } else {
-            PollFlags::POLLIN
-        };
+        let mut to = PollFlags::POLLIN;
+        to.set(PollFlags::POLLOUT, self.recorded.has_more());
         let from_client = if wants_body {
             PollFlags::POLLIN
         } else {
@@ -265,11 +275,8 @@ impl Exchange {
             about.len() - 1
         });
         let due = due.map(|due| due.since(clock::now()));
-        let limit = wants_body
-            .then(|| request.client_timeout())
-            .into_iter()
-            .chain(due)
-            .min();
+        let timeout_of_client = wants_body.then(|| request.client_timeout());
+        let limit = timeout_of_client.into_iter().chain(due).min();
         let limit = limit.map_or(PollTimeout::NONE, timeout);
         let count = loop {
             match poll(&mut about, limit) {

@@ -1,6 +1,6 @@
 //! Finds the end of an answer's header, its first empty line.
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct HeadEnd {
     is_line_empty: bool,
     found: bool,

@@ -19,7 +19,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(super) struct Recipe {
-    pub(super) path: CString,
+    /// The first one is the executable.
     pub(super) arguments: Vec<CString>,
     pub(super) environment: Vec<CString>,
     pub(super) directory: CString,
@@ -56,7 +56,7 @@ impl RunningProgram {
         let (output, theirs) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
         let foreign = Program {
-            path: recipe.path.clone(),
+            path: recipe.arguments.first().cloned().unwrap_or_default(),
             arguments: recipe.arguments.clone(),
             environment: recipe.environment.clone(),
             descriptors: vec![

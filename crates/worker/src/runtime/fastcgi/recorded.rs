@@ -1,6 +1,7 @@
 //! Encodes a request as FastCGI records.
 
 use crate::runtime::cgi_variables::is_passed;
+use crate::runtime::queue::Queue;
 use crate::sys::socket::{Progress, send};
 use crate::worker::{ClientGone, Request};
 use fastcgi::{HEADER_LENGTH, MAX_CONTENT, RecordType, Request as Wire, header};
@@ -11,8 +12,7 @@ const MOST_GATHERED: usize = MAX_CONTENT;
 
 #[derive(Debug)]
 pub(super) struct Recorded {
-    wire: Vec<u8>,
-    sent: usize,
+    wire: Queue,
     has_ended: bool,
     /// `wire` still contains the request from its beginning.
     is_whole: bool,
@@ -36,8 +36,7 @@ impl Recorded {
         }
         .encode_head(&mut wire);
         Recorded {
-            wire,
-            sent: 0,
+            wire: Queue::from(wire),
             has_ended: false,
             is_whole: true,
             is_closed: false,
@@ -45,27 +44,28 @@ impl Recorded {
     }
 
     pub(super) fn has_more(&self) -> bool {
-        !self.is_closed && self.sent < self.wire.len()
+        !self.is_closed && !self.wire.is_empty()
     }
 
     pub(super) fn wants_body(&self) -> bool {
-        !self.is_closed && !self.has_ended && self.sent == self.wire.len()
+        !self.is_closed && !self.has_ended && self.wire.is_empty()
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.has_ended && self.sent == self.wire.len()
+        self.has_ended && self.wire.is_empty()
     }
 
     pub(super) fn is_between_records(&self) -> bool {
-        self.sent == self.wire.len()
+        self.wire.is_empty()
     }
 
     pub(super) fn is_untouched(&self) -> bool {
-        self.is_whole && self.sent == 0
+        self.is_whole && self.wire.is_untouched()
     }
 
     pub(super) fn rewind(&mut self) -> bool {
-        (self.sent, self.is_closed) = (0, false);
+        self.wire.rewind();
+        self.is_closed = false;
         self.is_whole
     }
 
@@ -73,37 +73,33 @@ impl Recorded {
     /// `buffer` is scratch space.
     pub(super) fn fill(&mut self, request: &mut Request<'_>, buffer: &mut [u8]) -> Result<bool, ClientGone> {
         let is_fresh = self.is_untouched();
-        if self.has_ended || self.is_closed || (self.sent < self.wire.len() && !is_fresh) {
+        if self.has_ended || self.is_closed || (!self.wire.is_empty() && !is_fresh) {
             return Ok(false);
         }
-        if self.sent == self.wire.len() {
-            self.wire.clear();
-            self.sent = 0;
-            self.is_whole = false;
-        }
-        let before = self.wire.len();
-        while self.wire.len() < MOST_GATHERED {
+        self.is_whole &= !self.wire.is_empty();
+        let wire = self.wire.room();
+        let before = wire.len();
+        while wire.len() < MOST_GATHERED {
             let room = buffer.len().min(MAX_CONTENT);
             let Some(count) = request.body_now(&mut buffer[..room])? else {
                 break;
             };
-            self.wire
-                .extend_from_slice(&header(RecordType::Stdin, REQUEST_ID, count as u16, 0));
-            self.wire.extend_from_slice(&buffer[..count]);
+            wire.extend_from_slice(&header(RecordType::Stdin, REQUEST_ID, count as u16, 0));
+            wire.extend_from_slice(&buffer[..count]);
             if count == 0 {
                 self.has_ended = true;
                 break;
             }
         }
-        Ok(self.wire.len() > before)
+        Ok(wire.len() > before)
     }
 
     pub(super) fn send(&mut self, connection: BorrowedFd<'_>) {
         if !self.has_more() {
             return;
         }
-        match send(connection, &self.wire[self.sent..]) {
-            Ok(Progress::Done(count)) => self.sent += count,
+        match send(connection, self.wire.rest()) {
+            Ok(Progress::Done(count)) => self.wire.advance(count),
             Ok(Progress::WouldBlock) => {}
             Err(_) => self.is_closed = true,
         }

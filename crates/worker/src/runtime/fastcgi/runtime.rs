@@ -77,18 +77,6 @@ impl FastCgi {
     }
 
     fn means(&mut self) -> Means {
-        let reports = self.reports.take();
-        let (command, arguments) = match &self.settings.command {
-            StartCommand::Shell(line) => {
-                let arguments = vec![SHELL.to_owned(), "-c".to_owned(), format!("exec {line}")];
-                (line.clone(), arguments)
-            }
-            StartCommand::Program { path, arguments } => {
-                let path = path.display().to_string();
-                let all = std::iter::once(path.clone()).chain(arguments.iter().cloned());
-                (path, all.collect())
-            }
-        };
         let root = self.settings.root.clone();
         let root = root
             .or_else(|| std::env::current_dir().ok())
@@ -97,21 +85,14 @@ impl FastCgi {
         let path = environment.iter().find(|(name, _)| name == "PATH");
         let plan = plan(&self.pool, &self.settings, root.clone(), own_account());
         let text = |bytes: Vec<u8>| CString::new(bytes).unwrap_or_default();
-        let executable = match &self.settings.command {
-            StartCommand::Shell(_) => SHELL.as_bytes().to_vec(),
-            StartCommand::Program { path, .. } => path.as_os_str().as_bytes().to_vec(),
-        };
+        let arguments = arguments(&self.settings.command).into_iter();
         Means {
             shows_report: self.shows_report,
-            reports,
+            reports: self.reports.take(),
             stop_timeout: self.stop_timeout,
             path: path.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned()),
             recipe: Recipe {
-                path: text(executable),
-                arguments: arguments
-                    .into_iter()
-                    .map(|word| text(word.into_bytes()))
-                    .collect(),
+                arguments: arguments.map(|word| text(word.into_bytes())).collect(),
                 environment: environment
                     .into_iter()
                     .map(|(name, value)| text([name.as_bytes(), b"=", value.as_bytes()].concat()))
@@ -119,7 +100,6 @@ impl FastCgi {
                 directory: text(root.into_os_string().into_vec()),
             },
             plan: Arc::new(plan),
-            command,
             catches_output: self.catches_output,
             has_elder: self.has_elder,
         }
@@ -142,12 +122,22 @@ impl FastCgi {
             request.refuse_script(&unrun);
             return refuse(request, "403 Forbidden", "", why, "Access denied.");
         }
-        let limit = self.settings.abort_timeout;
+        let abort_timeout = self.settings.abort_timeout;
         let exchange = Exchange::new(request, &self.settings.parameters);
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer.resize(PIECE_BYTES, 0);
         let outcome = match self.supervisor() {
-            Some(supervisor) => Passing::new(request, exchange, supervisor, &mut buffer, limit).pass(),
+            Some(supervisor) => {
+                let passing = Passing {
+                    request,
+                    supervisor,
+                    buffer: &mut buffer,
+                    abort_timeout,
+                    exchange,
+                    complaints: Complaints::default(),
+                };
+                passing.pass()
+            }
             None => {
                 let why = "there is no program";
                 refuse(request, UNAVAILABLE, "", why, why)
@@ -155,6 +145,16 @@ impl FastCgi {
         };
         self.buffer = buffer;
         outcome
+    }
+}
+
+fn arguments(command: &StartCommand) -> Vec<String> {
+    match command {
+        StartCommand::Shell(line) => vec![SHELL.to_owned(), "-c".to_owned(), format!("exec {line}")],
+        StartCommand::Program { path, arguments } => {
+            let path = path.display().to_string();
+            std::iter::once(path).chain(arguments.iter().cloned()).collect()
+        }
     }
 }
 
@@ -196,24 +196,7 @@ struct Passing<'p, 'w> {
     complaints: Complaints,
 }
 
-impl<'p, 'w> Passing<'p, 'w> {
-    fn new(
-        request: &'p mut Request<'w>,
-        exchange: Exchange,
-        supervisor: &'p mut Supervisor,
-        buffer: &'p mut Vec<u8>,
-        abort_timeout: Duration,
-    ) -> Passing<'p, 'w> {
-        Passing {
-            exchange,
-            request,
-            supervisor,
-            buffer,
-            abort_timeout,
-            complaints: Complaints::default(),
-        }
-    }
-
+impl Passing<'_, '_> {
     fn pass(mut self) -> Result<(), ClientGone> {
         let outcome = self.try_all();
         self.complaints.log_rest(super::supervisor::NAME);
@@ -347,7 +330,7 @@ impl<'p, 'w> Passing<'p, 'w> {
     }
 
     fn give_up(&mut self, why: &str) -> Result<(), ClientGone> {
-        if self.exchange.has_begun {
+        if self.exchange.has_begun() {
             log::error!("an answer of the program is cut short: {why}");
             self.complaints.let_go(self.request);
             self.request.break_off();

@@ -1,11 +1,10 @@
 //! A start of the program in progress.
 
 use super::probe::{Probe, ProbeResult};
-use super::program::{Output, Recipe, RunningProgram};
+use super::program::{Output, RunningProgram};
 use super::program_socket::ProgramSocket;
+use super::supervisor::Means;
 use crate::spawn::effects::{fault, oom_kills};
-use crate::spawn::handshake::response::CommandCheck;
-use crate::spawn::plan::Plan;
 use crate::spawn::self_spawn::Attempt;
 use crate::sys::clock;
 use crate::tick::Tick;
@@ -34,21 +33,16 @@ pub(super) enum ProgramProgress {
 }
 
 impl ProgramStart {
-    pub(super) fn begin(
-        plan: &Arc<Plan>,
-        recipe: &Recipe,
-        socket: &ProgramSocket,
-        check: &dyn Fn() -> CommandCheck,
-    ) -> ProgramProgress {
+    pub(super) fn begin(means: &Means, socket: &ProgramSocket) -> ProgramProgress {
         let now = clock::now();
-        let mut attempt = Attempt::begin(Arc::clone(plan), now);
+        let mut attempt = Attempt::begin(Arc::clone(&means.plan), now);
         attempt.prepared(now);
         let before = oom_kills(None);
-        let program = match RunningProgram::start(recipe, socket) {
+        let program = match RunningProgram::start(&means.recipe, socket) {
             Ok(program) => program,
             Err(error) => {
                 let fall = match error.call {
-                    "execve" | "chdir" => Fall::Exec(fault(&error), check()),
+                    "execve" | "chdir" => Fall::Exec(fault(&error), means.check()),
                     "pipe2" | "dup" | "fcntl F_SETFL" => Fall::Preparation(fault(&error)),
                     _ => Fall::Fork(fault(&error)),
                 };
@@ -85,15 +79,15 @@ impl ProgramStart {
 
     pub(super) fn poll(
         mut self,
+        means: &Means,
         socket: &ProgramSocket,
-        check: &dyn Fn() -> CommandCheck,
         log: &mut dyn FnMut(&[u8]),
     ) -> ProgramProgress {
         let now = clock::now();
         self.read_output(log);
         if let Some(ended) = self.program.reap() {
             self.read_output(log);
-            let fall = Fall::Exited(ended, check(), oom_kills(None) > self.oom_kills);
+            let fall = Fall::Exited(ended, means.check(), oom_kills(None) > self.oom_kills);
             return ProgramProgress::Failed(self.attempt, fall);
         }
         let probe = match self.probe.take() {

@@ -9,6 +9,7 @@ use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
 use crate::life::{Life, LifeCause};
 use crate::master::program::PROOF;
 use crate::runtime::complaints::Complaints;
+use crate::runtime::is_quiet;
 use crate::spawn::effects::oom_kills;
 use crate::spawn::handshake::response::CommandCheck;
 use crate::spawn::plan::Plan;
@@ -34,7 +35,6 @@ const MOST_CHARS: usize = 512;
 pub(super) struct Means {
     pub(super) plan: Arc<Plan>,
     pub(super) recipe: Recipe,
-    pub(super) command: String,
     pub(super) path: String,
     pub(super) catches_output: bool,
     /// Other workers serve the pool, so a worker whose program never came up exits.
@@ -42,6 +42,13 @@ pub(super) struct Means {
     pub(super) shows_report: bool,
     pub(super) reports: Option<OwnedFd>,
     pub(super) stop_timeout: Duration,
+}
+
+impl Means {
+    /// Looks for mistakes in the command.
+    pub(super) fn check(&self) -> CommandCheck {
+        crate::spawn::setupper::command::check(&self.plan.start_command, &self.plan.app_root, &self.path)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -58,15 +65,13 @@ pub(super) struct Supervisor {
     socket: ProgramSocket,
     watch: Epoll,
     life: Life,
-    /// Whether the last start failed: requests are refused until the program is up. Otherwise they wait.
-    refuses: bool,
     start: Option<ProgramStart>,
     program: Option<RunningProgram>,
     attempt: Option<Attempt>,
     /// An idle connection for the next request.
     kept: Option<OwnedFd>,
     backoff: Backoff,
-    /// The report of the last failed start.
+    /// The report of the last failed start: requests are refused until the program is up. Otherwise they wait.
     last: Option<(ErrorId, Option<Rc<str>>)>,
     oom_kills: u64,
     up_since: Tick,
@@ -88,7 +93,6 @@ impl Supervisor {
             socket,
             watch: watch.map_err(|errno| Error::new("epoll_create1", "", errno))?,
             life: Life::Absent,
-            refuses: false,
             start: None,
             program: None,
             attempt: None,
@@ -115,7 +119,7 @@ impl Supervisor {
         loop {
             match self.life {
                 Life::Ready => return Ok(()),
-                _ if self.refuses => return Err(self.refusal()),
+                _ if self.last.is_some() => return Err(self.refusal()),
                 _ => {}
             }
             if matches!(self.life, Life::Starting | Life::Absent) {
@@ -134,11 +138,8 @@ impl Supervisor {
     /// # Errors
     /// As [`Supervisor::ready`].
     pub(super) fn ready_for_waiting(&mut self) -> Result<Tick, Refusal> {
-        if self.life == Life::Absent && !self.refuses {
-            self.changed(LifeCause::Needed);
-            let means = &self.means;
-            let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.socket, &|| check(means));
-            let progress = match progress {
+        if self.life == Life::Absent && self.last.is_none() {
+            let progress = match self.start() {
                 ProgramProgress::Pending(start) => {
                     self.oom_kills = start.oom_kills();
                     start.trust()
@@ -178,9 +179,7 @@ impl Supervisor {
     }
 
     pub(super) fn take_kept(&mut self) -> Option<OwnedFd> {
-        let kept = self.kept.take()?;
-        let is_quiet = socket::receive(kept.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock);
-        is_quiet.then_some(kept)
+        self.kept.take().filter(is_quiet)
     }
 
     pub(super) fn keep(&mut self, connection: OwnedFd) {
@@ -242,12 +241,9 @@ impl Supervisor {
         self.poll_program()
     }
 
-    fn begin(&mut self) {
-        self.socket.clear();
+    fn start(&mut self) -> ProgramProgress {
         self.changed(LifeCause::Needed);
-        let means = &self.means;
-        let progress = ProgramStart::begin(&means.plan, &means.recipe, &self.socket, &|| check(means));
-        self.follow(progress);
+        ProgramStart::begin(&self.means, &self.socket)
     }
 
     fn poll_start(&mut self) {
@@ -258,7 +254,7 @@ impl Supervisor {
                 complaints.log(bytes, NAME);
             }
         };
-        let progress = start.poll(&self.socket, &|| check(means), &mut log);
+        let progress = start.poll(means, &self.socket, &mut log);
         self.follow(progress);
     }
 
@@ -277,7 +273,6 @@ impl Supervisor {
                 }
                 log::debug!("{NAME} is up (pid {})", program.pid());
                 self.changed(LifeCause::Up);
-                self.refuses = false;
                 (self.program, self.attempt, self.kept) = (Some(program), Some(attempt), connection);
                 self.up_since = clock::now();
                 self.was_up |= !self.means.has_elder;
@@ -316,17 +311,12 @@ impl Supervisor {
         // Many programs exit on their own after a number of requests, or an administrator may have stopped this one.
         let is_in_order = served > 0 && (ended == Ended::Code(0) || ended.is_from_outside());
         let was_up = self.was_up;
-        if let Some(attempt) = self.attempt.take_if(|_| !was_up) {
-            let is_oom = oom_kills(None) > self.oom_kills;
-            self.failed(attempt, &Fall::Left(ended, is_oom));
-            return Some(ended);
-        }
         let is_well = had_work || is_in_order || now.since(self.up_since) >= WELL_AFTER;
         let falls_again = !is_well && self.backoff.has_failed(now);
-        if !is_well && !falls_again {
+        if was_up && !is_well && !falls_again {
             self.backoff.fail(now, LONGEST);
         }
-        if let (true, Some(attempt)) = (falls_again, self.attempt.take()) {
+        if let Some(attempt) = self.attempt.take().filter(|_| !was_up || falls_again) {
             let is_oom = oom_kills(None) > self.oom_kills;
             self.failed(attempt, &Fall::Left(ended, is_oom));
             return Some(ended);
@@ -352,7 +342,6 @@ impl Supervisor {
             let _ = socket::send(reports.as_fd(), &start_failure);
         }
         let report = attempt.fail(fall, variables, id, now);
-        self.refuses = true;
         let pause = self.backoff.fail(now, LONGEST).unwrap_or_default();
         let page = self.means.shows_report.then(|| Rc::from(report.page()));
         self.last = Some((report.id, page));
@@ -397,11 +386,8 @@ impl Supervisor {
             .into_iter()
             .flat_map(|p| std::iter::once(p.process()).chain(p.output()));
         let of_start = self.start.iter().flat_map(ProgramStart::sources);
-        for (source, event) in of_program
-            .chain(of_start)
-            .zip(std::iter::repeat(EpollFlags::EPOLLIN))
-        {
-            match self.watch.add(source, EpollEvent::new(event, 0)) {
+        for source in of_program.chain(of_start) {
+            match self.watch.add(source, EpollEvent::new(EpollFlags::EPOLLIN, 0)) {
                 // A closed descriptor leaves the set, so an existing entry is for this descriptor.
                 Ok(()) | Err(Errno::EEXIST) => {}
                 Err(errno) => log::error!("epoll_ctl: {errno}"),
@@ -429,7 +415,7 @@ impl Backend for Supervisor {
         match self.life {
             Life::Ready if self.was_up => BackendState::Ready,
             Life::Ready => BackendState::Pending,
-            _ if !self.refuses => BackendState::Pending,
+            _ if self.last.is_none() => BackendState::Pending,
             _ if self.means.has_elder && !self.was_up => BackendState::Lost,
             _ => BackendState::Ready,
         }
@@ -442,7 +428,7 @@ impl Backend for Supervisor {
             pid: program.map(RunningProgram::pid).or(starting).unwrap_or(0),
             doing: match self.life {
                 Life::Ready => BackendStage::Up,
-                _ if self.refuses => BackendStage::Failing,
+                _ if self.last.is_some() => BackendStage::Failing,
                 _ => BackendStage::Starting,
             },
             since: self.up_since,
@@ -454,7 +440,11 @@ impl Backend for Supervisor {
     fn poll(&mut self) {
         match self.life {
             Life::Absent if self.backoff.wait(clock::now()).is_some() => {}
-            Life::Absent => self.begin(),
+            Life::Absent => {
+                self.socket.clear();
+                let progress = self.start();
+                self.follow(progress);
+            }
             Life::Ready => {
                 self.poll_program();
                 if self.life == Life::Ready && self.proof().is_some_and(|proof| proof <= clock::now()) {
@@ -475,8 +465,4 @@ impl Backend for Supervisor {
             program.end(self.means.stop_timeout);
         }
     }
-}
-
-fn check(means: &Means) -> CommandCheck {
-    crate::spawn::setupper::command::check(&means.command, &means.plan.app_root, &means.path)
 }

@@ -51,12 +51,18 @@ pub(super) enum Part {
     End,
 }
 
+/// ```text
+/// Head ──► Length, Chunked ──► End
+///   └────► UntilClose, Switched        until the connection ends
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnswerState {
     Head,
     Length(u64),
-    UntilClose,
     Chunked(Chunks),
+    UntilClose,
+    /// To another protocol.
+    Switched,
     End,
 }
 
@@ -65,9 +71,7 @@ pub(super) struct HttpAnswer {
     state: AnswerState,
     is_head: bool,
     may_switch: bool,
-    has_switched: bool,
     keeps: bool,
-    has_begun: bool,
 }
 
 impl HttpAnswer {
@@ -76,9 +80,7 @@ impl HttpAnswer {
             state: AnswerState::Head,
             is_head,
             may_switch,
-            has_switched: false,
             keeps: false,
-            has_begun: false,
         }
     }
 
@@ -87,15 +89,18 @@ impl HttpAnswer {
     }
 
     pub(super) fn has_begun(&self) -> bool {
-        self.has_begun
+        self.state != AnswerState::Head
     }
 
     pub(super) fn has_switched(&self) -> bool {
-        self.has_switched
+        self.state == AnswerState::Switched
     }
 
     pub(super) fn may_end(&self) -> bool {
-        matches!(self.state, AnswerState::UntilClose | AnswerState::End)
+        matches!(
+            self.state,
+            AnswerState::UntilClose | AnswerState::Switched | AnswerState::End
+        )
     }
 
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<(usize, Part), Malformed> {
@@ -105,7 +110,7 @@ impl HttpAnswer {
                 self.state = AnswerState::End;
                 Ok((0, Part::End))
             }
-            AnswerState::Length(_) | AnswerState::UntilClose if bytes.is_empty() => Ok((0, Part::More)),
+            _ if bytes.is_empty() => Ok((0, Part::More)),
             AnswerState::Length(left) => {
                 let count = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
                 self.state = match left - count as u64 {
@@ -114,7 +119,7 @@ impl HttpAnswer {
                 };
                 Ok((count, Part::Body(0..count)))
             }
-            AnswerState::UntilClose => Ok((bytes.len(), Part::Body(0..bytes.len()))),
+            AnswerState::UntilClose | AnswerState::Switched => Ok((bytes.len(), Part::Body(0..bytes.len()))),
             AnswerState::Chunked(chunks) => self.chunked(chunks, bytes),
         }
     }
@@ -171,7 +176,7 @@ impl HttpAnswer {
                     return Err(Malformed::Switched);
                 }
                 let head = self.begin(code, &response)?;
-                (self.state, self.keeps, self.has_switched) = (AnswerState::UntilClose, false, true);
+                (self.state, self.keeps) = (AnswerState::Switched, false);
                 return Ok((start, Part::Head(head)));
             }
             if !(100..200).contains(&code) {
@@ -184,10 +189,6 @@ impl HttpAnswer {
         let (mut length, mut chunked, mut close) = (None, false, response.version == Some(0));
         for field in response.headers.iter() {
             let is = |name: &str| field.name.eq_ignore_ascii_case(name);
-            let says = |word: &str| {
-                let text = String::from_utf8_lossy(field.value).to_ascii_lowercase();
-                text.split(',').any(|part| part.trim() == word)
-            };
             if is("content-length") {
                 let number = number(field.value).ok_or(Malformed::Length)?;
                 if length.replace(number).is_some_and(|other| other != number) {
@@ -200,7 +201,7 @@ impl HttpAnswer {
                 }
                 chunked = true;
             } else if is("connection") {
-                close = (close && !says("keep-alive")) || says("close");
+                close = (close && !names(field.value, "keep-alive")) || names(field.value, "close");
             }
         }
         let mut head = format!("Status: {code} {}\r\n", response.reason.unwrap_or_default()).into_bytes();
@@ -226,12 +227,18 @@ impl HttpAnswer {
             None => AnswerState::UntilClose,
         };
         self.keeps = !close && self.state != AnswerState::UntilClose;
-        self.has_begun = true;
         Ok(head)
     }
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+/// Whether a list names a word (RFC 9110 section 5.6.1).
+pub(super) fn names(list: &[u8], word: &str) -> bool {
+    let mut words = list.split(|byte| *byte == b',');
+    words.any(|one| one.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+}
+
+/// Reads a number of digits alone.
+pub(super) fn number(text: &[u8]) -> Option<u64> {
     let text = text.trim_ascii();
     let digits = std::str::from_utf8(text)
         .ok()

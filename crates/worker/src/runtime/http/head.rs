@@ -72,12 +72,8 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
     let value = |name: &str| params.get(name.as_bytes()).filter(|value| !value.is_empty());
     let framing = framing(params);
     let mut head = Vec::with_capacity(1024);
-    head.extend(
-        value("REQUEST_METHOD")
-            .unwrap_or(b"GET")
-            .iter()
-            .filter(|byte| is_token(**byte)),
-    );
+    let method = value("REQUEST_METHOD").unwrap_or(b"GET").iter();
+    head.extend(method.filter(|byte| is_token(**byte)));
     head.push(b' ');
     let mount = mount::of(params);
     match &mount {
@@ -85,31 +81,23 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
         None => target(params, &mut head),
     }
     head.extend_from_slice(b" HTTP/1.1\r\n");
-    field(
-        &mut head,
-        *b"Host",
-        value("HTTP_HOST")
-            .or(value("SERVER_NAME"))
-            .unwrap_or(b"localhost"),
-    );
+    let host = value("HTTP_HOST");
+    let name = host.or(value("SERVER_NAME")).unwrap_or(b"localhost");
+    field(&mut head, *b"Host", name);
     if let Some(kind) = value("CONTENT_TYPE") {
         field(&mut head, *b"Content-Type", kind);
     }
     match framing {
         Framing::Nothing => {}
-        Framing::Length => field(
-            &mut head,
-            *b"Content-Length",
-            value("CONTENT_LENGTH").unwrap_or(b"0").trim_ascii(),
-        ),
+        Framing::Length => {
+            let length = value("CONTENT_LENGTH").unwrap_or(b"0");
+            field(&mut head, *b"Content-Length", length.trim_ascii());
+        }
         Framing::Chunked => field(&mut head, *b"Transfer-Encoding", b"chunked"),
         Framing::Upgrade => {
             field(&mut head, *b"Connection", b"Upgrade");
-            field(
-                &mut head,
-                *b"Upgrade",
-                value(upgrade::PARAMETER).unwrap_or_default(),
-            );
+            let protocol = value(upgrade::PARAMETER).unwrap_or_default();
+            field(&mut head, *b"Upgrade", protocol);
         }
     }
     for (name, value) in params.iter() {
@@ -127,15 +115,12 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
     }
     if let Some(peer) = value("REMOTE_ADDR") {
         let known = value("HTTP_X_FORWARDED_FOR").map(|known| [known, b", "].concat());
-        field(
-            &mut head,
-            *b"X-Forwarded-For",
-            &[&known.unwrap_or_default(), peer].concat(),
-        );
+        let all = [&known.unwrap_or_default(), peer].concat();
+        field(&mut head, *b"X-Forwarded-For", &all);
         field(&mut head, *b"X-Real-IP", peer);
     }
     field(&mut head, *b"X-Forwarded-Proto", scheme(params));
-    if let Some(host) = value("HTTP_HOST") {
+    if let Some(host) = host {
         field(&mut head, *b"X-Forwarded-Host", host);
     }
     head.extend_from_slice(b"\r\n");
@@ -174,13 +159,7 @@ fn target(params: &Params, to: &mut Vec<u8>) {
     if !uri.starts_with(b"/") && uri != b"*" {
         to.push(b'/');
     }
-    for byte in uri {
-        if byte.is_ascii_graphic() || *byte >= 0x80 {
-            to.push(*byte);
-        } else {
-            to.extend_from_slice(format!("%{byte:02X}").as_bytes());
-        }
-    }
+    to.extend(mount::encoded_in_line(uri));
 }
 
 fn framing(params: &Params) -> Framing {

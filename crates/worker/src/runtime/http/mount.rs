@@ -66,7 +66,8 @@ fn encoded(path: &[u8]) -> Vec<u8> {
     })
 }
 
-fn encoded_in_line(text: &[u8]) -> Vec<u8> {
+/// Percent-encodes what can't stand in a request line.
+pub(super) fn encoded_in_line(text: &[u8]) -> Vec<u8> {
     written(text, |byte| byte.is_ascii_graphic() || byte >= 0x80)
 }
 

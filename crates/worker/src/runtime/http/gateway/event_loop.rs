@@ -1,13 +1,13 @@
 //! The gateway's event loop.
 
-use super::super::head::{self, Framing};
-use super::exchange::{Exchange, Fed};
-use super::front::Visit;
-use super::links::{Links, User};
+use super::super::head;
+use super::links::Links;
+use super::passage::{Limits, Passage, Ready, Step};
+use super::stream::Stream;
 use super::{FRONT, KIND, LINK, VISIT};
-use crate::runtime::is_idempotent;
+use crate::master::pool_restart::RestartReason;
 use crate::sys::clock;
-use crate::sys::socket::Progress;
+use crate::sys::socket::{Progress, peek, shutdown_write};
 use crate::tick::Tick;
 use crate::worker::{Concurrent, EXIT_SOFTWARE, Event, Piece, Records, Sent, When, is_of_worker};
 use fastcgi::Params;
@@ -15,50 +15,76 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
 use slab::Slab;
 use std::collections::{BTreeSet, HashMap};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 const EVENTS: usize = 256;
-pub(super) const PIECE_BYTES: usize = 64 * 1024;
-pub(super) const TURNS: u32 = 8;
+const PIECE_BYTES: usize = 64 * 1024;
+/// Steps of a passage before the others get their turn.
+const STEPS: u32 = 32;
 
 pub(super) struct Gateway {
     pub(super) worker: Concurrent,
     pub(super) epoll: Arc<Epoll>,
-    pub(super) links: Links,
-    pub(super) visits: Slab<Visit>,
-    pub(super) visits_by_token: HashMap<u64, usize>,
-    pub(super) last_visit: u32,
-    pub(super) is_open: bool,
-    is_over: bool,
-    pub(super) exchanges: Slab<Exchange>,
+    links: Links,
+    pub(super) passages: Slab<Carried>,
     by_token: HashMap<u64, usize>,
-    pub(super) due: BTreeSet<(Tick, User)>,
-    pub(super) more: Vec<User>,
-    pub(super) connect_timeout: Duration,
-    pub(super) scratch: Box<[u8]>,
-    piece: Vec<u8>,
+    due: BTreeSet<(Tick, usize)>,
+    more: Vec<usize>,
+    pub(super) limits: Limits,
+    pub(super) last_serial: u32,
+    /// Whether HTTP connections are accepted.
+    pub(super) is_open: bool,
+    /// Whether the worker has ended.
+    is_over: bool,
+    scratch: Box<[u8]>,
     told: Vec<u8>,
 }
 
+/// A passage with its client.
+#[derive(Debug)]
+pub(super) struct Carried {
+    passage: Passage,
+    pub(super) client: Client,
+    /// The worker's name for the request.
+    token: Option<u64>,
+    /// Its entry in [`Gateway::due`].
+    due: Option<Tick>,
+}
+
+#[derive(Debug)]
+pub(super) enum Client {
+    Socket(Stream),
+    Worker { readable: bool, writable: bool },
+}
+
+impl Client {
+    /// Whether it can be read and written without blocking.
+    fn ready(&mut self) -> (&mut bool, &mut bool) {
+        match self {
+            Client::Socket(stream) => (&mut stream.readable, &mut stream.writable),
+            Client::Worker { readable, writable } => (readable, writable),
+        }
+    }
+}
+
 impl Gateway {
-    pub(super) fn new(worker: Concurrent, links: Links, connect_timeout: Duration) -> Gateway {
+    pub(super) fn new(worker: Concurrent, links: Links, connect: Duration) -> Gateway {
+        let client = worker.client_timeout();
         Gateway {
             epoll: worker.epoll(),
             worker,
             links,
-            visits: Slab::new(),
-            visits_by_token: HashMap::new(),
-            last_visit: 0,
-            is_open: false,
-            is_over: false,
-            exchanges: Slab::new(),
+            passages: Slab::new(),
             by_token: HashMap::new(),
             due: BTreeSet::new(),
             more: Vec::new(),
-            connect_timeout,
+            limits: Limits { connect, client },
+            last_serial: 0,
+            is_open: false,
+            is_over: false,
             scratch: vec![0; PIECE_BYTES].into_boxed_slice(),
-            piece: Vec::new(),
             told: Vec::new(),
         }
     }
@@ -86,33 +112,26 @@ impl Gateway {
                     continue;
                 }
                 match data & KIND {
-                    FRONT => self.welcome(),
+                    FRONT => self.accept(),
                     LINK => {
-                        let user = self.links.see(data, event.events());
-                        self.pump_for(user);
+                        if let Some(user) = self.links.see(data, event.events()) {
+                            self.pump(user);
+                        }
                     }
-                    VISIT => self.see_visit(data, event.events()),
+                    VISIT => self.see_client(data, event.events()),
                     _ => {}
                 }
             }
-            for user in std::mem::take(&mut self.more) {
-                self.pump_for(user);
+            for index in std::mem::take(&mut self.more) {
+                self.pump(index);
             }
             self.pass_time();
             if has_more || !workers_own.is_empty() || self.worker.has_more() {
                 has_more = self.ask_worker(&workers_own);
             }
-            if self.is_over && self.visits.is_empty() {
+            if self.is_over && self.passages.is_empty() {
                 return self.worker.exit_code();
             }
-        }
-    }
-
-    fn pump_for(&mut self, user: User) {
-        match user {
-            User::Exchange(index) => self.pump(index),
-            User::Visit(index) => self.pump_visit(index),
-            User::Nobody => {}
         }
     }
 
@@ -132,37 +151,28 @@ impl Gateway {
         let more = self.worker.on_ready(ready, &mut told);
         for event in Records(&told) {
             match event {
-                Event::Request(token, body, is_whole) => self.begin(token, body, is_whole),
-                Event::Body(token) => {
-                    if let Some(index) = self.by_token.get(&token).copied() {
-                        if let Some(exchange) = self.exchanges.get_mut(index) {
-                            exchange.waits_for_body = false;
-                        }
-                        self.pump(index);
-                    }
-                }
+                Event::Request(token, body, is_whole) => self.request(token, body, is_whole),
+                Event::Body(token) => self.on_client(token, |carried| *carried.client.ready().0 = true),
+                Event::Writable(token) => self.on_client(token, |carried| *carried.client.ready().1 = true),
                 Event::Gone(token) => {
-                    if let Some(index) = self.by_token.get(&token).copied() {
-                        self.forget(index);
-                    }
+                    self.on_client(token, |carried| carried.passage.end());
                     self.worker.abandon(token);
                 }
-                Event::Writable(token) => {
-                    if let Some(index) = self.by_token.get(&token).copied() {
-                        self.on_writable(index);
-                    }
-                }
                 Event::Expired(token) => {
-                    if let Some(index) = self.visits_by_token.remove(&token) {
-                        self.expire_visit(index);
-                    } else if let Some(index) = self.by_token.get(&token).copied() {
-                        self.forget(index);
-                    }
+                    self.on_client(token, |carried| {
+                        carried.token = None;
+                        carried.passage.expire(clock::now());
+                    });
+                    self.by_token.remove(&token);
                 }
                 Event::Work => self.worker.out_of_band_done(Ok(())),
                 Event::End => {
                     self.is_over = true;
-                    self.hurry_visits();
+                    let now = clock::now();
+                    for (index, carried) in &mut self.passages {
+                        carried.passage.hurry(now);
+                        carried.schedule(index, &mut self.due);
+                    }
                 }
             }
         }
@@ -170,169 +180,257 @@ impl Gateway {
         more
     }
 
-    fn begin(&mut self, token: u64, body: &[u8], is_whole: bool) {
-        let about = |params: &Params| {
+    fn request(&mut self, token: u64, body: &[u8], is_whole: bool) {
+        let limits = self.limits;
+        let passage = self.worker.with_params(token, |params: &Params| {
             let method = params.get(b"REQUEST_METHOD").unwrap_or_default();
             let (head, framing) = head::write(params);
-            (
-                head,
-                framing,
-                method == b"HEAD",
-                framing == Framing::Nothing && is_idempotent(method),
-            )
+            Passage::fastcgi(head, framing, method, limits)
+        });
+        let Some(mut passage) = passage else { return };
+        passage.client_sent(body, is_whole, clock::now());
+        let client = Client::Worker {
+            readable: true,
+            writable: true,
         };
-        let Some((head, framing, is_head, may_repeat)) = self.worker.with_params(token, about) else {
-            return;
-        };
-        let mut exchange = Exchange::new(token, head, framing, is_head, may_repeat);
-        exchange.body(body, is_whole);
-        let index = self.exchanges.insert(exchange);
-        self.by_token.insert(token, index);
-        self.send_on(User::Exchange(index));
+        self.begin(passage, client, Some(token));
+    }
+
+    pub(super) fn begin(&mut self, passage: Passage, client: Client, token: Option<u64>) {
+        let index = self.passages.insert(Carried {
+            passage,
+            client,
+            token,
+            due: None,
+        });
+        self.by_token.extend(token.map(|token| (token, index)));
         self.pump(index);
+    }
+
+    fn on_client(&mut self, token: u64, note: impl FnOnce(&mut Carried)) {
+        let index = self.by_token.get(&token).copied();
+        if let Some((index, carried)) = index.and_then(|index| Some((index, self.passages.get_mut(index)?))) {
+            note(carried);
+            self.pump(index);
+        }
     }
 
     fn pass_time(&mut self) {
-        while let Some((due, user)) = self.due.first().copied() {
-            if due > clock::now() {
+        while let Some((due, index)) = self.due.first().copied() {
+            let now = clock::now();
+            if due > now {
                 return;
             }
-            match user {
-                User::Visit(index) => self.pass_visit(index),
-                User::Exchange(_) | User::Nobody => self.pass_due(user),
+            self.due.pop_first();
+            if let Some(carried) = self.passages.get_mut(index) {
+                carried.due = None;
+                carried.passage.pass_due(now);
+                self.pump(index);
             }
         }
     }
 
-    pub(super) fn forget(&mut self, index: usize) {
-        self.release(User::Exchange(index), false);
-        if let Some(exchange) = self.exchanges.try_remove(index) {
-            self.by_token.remove(&exchange.token);
+    /// Does the steps of a passage until it waits.
+    pub(super) fn pump(&mut self, index: usize) {
+        let now = clock::now();
+        let mut moves = true;
+        for _ in 0..STEPS {
+            let Some(carried) = self.passages.get_mut(index) else {
+                return;
+            };
+            let link = carried.passage.link().and_then(|id| self.links.get(id));
+            let (from_client, to_client) = carried.client.ready();
+            let ready = Ready {
+                from_client: *from_client,
+                to_client: *to_client,
+                from_process: link.as_ref().is_some_and(|link| link.stream.readable),
+                to_process: link.is_some_and(|link| link.stream.writable),
+            };
+            let step = carried.passage.next(ready);
+            moves = self.perform(index, step, now);
+            if !moves {
+                break;
+            }
+        }
+        if moves {
+            self.more.push(index);
+        }
+        if let Some(carried) = self.passages.get_mut(index) {
+            carried.schedule(index, &mut self.due);
         }
     }
 
-    fn pump(&mut self, index: usize) {
-        for _ in 0..TURNS {
-            let link = self
-                .exchanges
-                .get(index)
-                .and_then(|exchange| exchange.upstream.link);
-            let Some(id) = link else { return };
-            if self.is_connecting(User::Exchange(index), id) {
-                return;
-            }
-            let has_sent = self.push(index, id);
-            let has_read = self.pull(index, id);
-            if !has_sent && !has_read {
-                return;
-            }
-        }
-        self.more.push(User::Exchange(index));
-    }
-
-    fn push(&mut self, index: usize, id: usize) -> bool {
-        let (Some(exchange), Some(link)) = (self.exchanges.get_mut(index), self.links.get(id)) else {
+    /// Returns whether there may be another step.
+    fn perform(&mut self, index: usize, step: Step, now: Tick) -> bool {
+        let Some(carried) = self.passages.get_mut(index) else {
             return false;
         };
-        let sent = link.stream.send(&exchange.out, &mut exchange.sent, &self.epoll);
-        let mut has_moved = sent.unwrap_or_else(|_| {
-            exchange.drop_input();
-            link.stream.readable = true;
-            false
-        });
-        if exchange.sent == exchange.out.len() && !exchange.body_ended && !exchange.waits_for_body {
-            match self.worker.read(exchange.token) {
-                (Piece::More, bytes) => exchange.body(bytes, false),
-                (Piece::Last, bytes) => exchange.body(bytes, true),
-                (Piece::NotYet, _) => exchange.waits_for_body = true,
-                (Piece::Gone, _) => exchange.waits_for_body = true,
-            }
-            has_moved |= exchange.sent < exchange.out.len();
-        }
-        has_moved
-    }
-
-    fn pull(&mut self, index: usize, id: usize) -> bool {
-        let (Some(exchange), Some(link)) = (self.exchanges.get_mut(index), self.links.get(id)) else {
-            return false;
-        };
-        if !link.stream.readable || exchange.is_full {
-            return false;
-        }
-        match link.stream.receive(&mut self.scratch) {
-            Ok(Progress::WouldBlock) => false,
-            Ok(Progress::Done(0)) | Err(_) => {
-                self.ended(index);
-                false
-            }
-            Ok(Progress::Done(count)) => {
-                self.piece.clear();
-                let had_switched = exchange.has_switched();
-                let fed = exchange.feed(&self.scratch[..count], &mut self.piece);
-                if exchange.has_switched() && !had_switched {
-                    self.worker.is_endless(exchange.token);
+        let passage = &mut carried.passage;
+        let link = passage.link().and_then(|id| self.links.get(id));
+        match step {
+            Step::Wait => return false,
+            Step::Connect => {
+                let (tried, reuse) = passage.wanted();
+                match self.links.connect(tried, index, reuse, &self.epoll) {
+                    Ok((process, attempt)) => {
+                        self.worker.set_program(self.links.pid(process));
+                        passage.attempted(process, attempt, now);
+                    }
+                    Err(failure) => passage.not_chosen(failure, now),
                 }
-                match fed {
-                    Fed::More => {
-                        let piece = std::mem::take(&mut self.piece);
-                        self.answer(index, &piece, false);
-                        self.piece = piece;
+            }
+            Step::Complete => {
+                if let Some(id) = passage.link() {
+                    passage.completed(self.links.complete(id), now);
+                }
+            }
+            Step::FromClient => self.receive(index, now),
+            Step::ToClient => self.deliver(index, now),
+            Step::FromProcess => {
+                let Some(link) = link else { return false };
+                match link.stream.receive(&mut self.scratch) {
+                    Ok(Progress::WouldBlock) => {}
+                    Ok(Progress::Done(0)) | Err(_) => passage.process_ended(now),
+                    Ok(Progress::Done(count)) => passage.process_sent(&self.scratch[..count], now),
+                }
+            }
+            Step::ToProcess => {
+                let Some(link) = link else { return false };
+                if link.stream.send(passage.for_process(), &self.epoll).is_err() {
+                    passage.process_is_deaf();
+                    // It may have answered.
+                    link.stream.readable = true;
+                }
+            }
+            Step::LookAtClient => {
+                let Client::Socket(client) = &carried.client else {
+                    return false;
+                };
+                if peek(client.socket.as_fd(), &mut [0]) != Ok(Progress::Done(0)) {
+                    return false;
+                }
+                passage.end();
+            }
+            Step::ShutClient => {
+                if let Client::Socket(client) = &carried.client {
+                    shutdown_write(client.socket.as_fd());
+                }
+            }
+            Step::ShutProcess => {
+                if let Some(link) = link {
+                    shutdown_write(link.stream.socket.as_fd());
+                }
+            }
+            Step::Begin(params) => {
+                let token = self.worker.begin_visit(*params);
+                carried.token = Some(token);
+                self.by_token.insert(token, index);
+            }
+            Step::Endless => carried
+                .token
+                .into_iter()
+                .for_each(|token| self.worker.is_endless(token)),
+            Step::Release { taken, served, keeps } => {
+                if self.links.release(taken, served, keeps) {
+                    self.worker.ask_restart(RestartReason::MaxRequests);
+                }
+            }
+            Step::Explain(why) => {
+                let token = carried.token.into_iter();
+                token.for_each(|token| self.worker.send_error(token, why.as_bytes()));
+            }
+            Step::Finish(status) => self.finish(index, status),
+            Step::Over => {
+                let carried = self.passages.remove(index);
+                carried.due.into_iter().for_each(|due| {
+                    self.due.remove(&(due, index));
+                });
+                return false;
+            }
+        }
+        true
+    }
+
+    fn receive(&mut self, index: usize, now: Tick) {
+        let Some(carried) = self.passages.get_mut(index) else {
+            return;
+        };
+        let passage = &mut carried.passage;
+        match &mut carried.client {
+            Client::Socket(client) => match client.receive(&mut self.scratch) {
+                Ok(Progress::WouldBlock) => {}
+                Ok(Progress::Done(0)) => passage.client_ended(),
+                Ok(Progress::Done(count)) => passage.client_sent(&self.scratch[..count], false, now),
+                Err(_) => passage.end(),
+            },
+            Client::Worker { readable, .. } => {
+                let (piece, bytes) = match carried.token {
+                    Some(token) => self.worker.read(token),
+                    None => (Piece::Gone, &[][..]),
+                };
+                match piece {
+                    Piece::More | Piece::Last => passage.client_sent(bytes, piece == Piece::Last, now),
+                    Piece::NotYet | Piece::Gone => *readable = false,
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, index: usize, now: Tick) {
+        let Some(carried) = self.passages.get_mut(index) else {
+            return;
+        };
+        let (answer, is_last) = carried.passage.for_client();
+        let is_there = match (&mut carried.client, carried.token) {
+            (Client::Socket(client), _) => client.send(answer, &self.epoll).is_ok(),
+            (Client::Worker { writable, .. }, Some(token)) => {
+                let when = if is_last { When::Last } else { When::Now };
+                match self.worker.send(token, answer.rest(), when) {
+                    Sent::Taken { count, is_full } => {
+                        answer.advance(count);
+                        *writable = !is_full;
+                        if is_last && !is_full {
+                            carried.token = None;
+                            self.by_token.remove(&token);
+                        }
                         true
                     }
-                    Fed::End { keeps } => {
-                        let is_sent = exchange.is_sent();
-                        self.links.tell(exchange.upstream.process(), true);
-                        self.release(User::Exchange(index), keeps && is_sent);
-                        let piece = std::mem::take(&mut self.piece);
-                        self.answer(index, &piece, true);
-                        self.piece = piece;
-                        false
-                    }
-                    Fed::Malformed(malformed) => {
-                        self.malformed(index, &malformed);
-                        false
-                    }
+                    Sent::Gone => false,
                 }
             }
+            (Client::Worker { .. }, None) => false,
+        };
+        match is_there {
+            true => carried.passage.delivered(now),
+            false => carried.passage.end(),
         }
     }
 
-    pub(super) fn answer(&mut self, index: usize, piece: &[u8], is_last: bool) {
-        let Some(exchange) = self.exchanges.get_mut(index) else {
+    fn finish(&mut self, index: usize, status: Option<u16>) {
+        let Some(carried) = self.passages.get_mut(index) else {
             return;
         };
-        exchange.is_done = is_last;
-        if piece.is_empty() && !is_last {
-            return;
-        }
-        let when = if is_last { When::Last } else { When::Now };
-        match self.worker.send(exchange.token, piece, when) {
-            Sent::Taken { count, is_full } if is_full => {
-                exchange.is_full = true;
-                exchange.stuck.extend_from_slice(&piece[count..]);
+        let Some(token) = carried.token.take() else { return };
+        self.by_token.remove(&token);
+        match status {
+            Some(status) => {
+                let head = format!("Status: {status}\r\n\r\n");
+                self.worker.send(token, head.as_bytes(), When::Last);
             }
-            Sent::Taken { .. } => {
-                if is_last {
-                    self.forget(index);
-                }
-            }
-            Sent::Gone => {
-                let token = exchange.token;
-                self.forget(index);
-                self.worker.abandon(token);
-            }
+            None => self.worker.abandon(token),
         }
     }
+}
 
-    fn on_writable(&mut self, index: usize) {
-        let Some(exchange) = self.exchanges.get_mut(index) else {
+impl Carried {
+    fn schedule(&mut self, index: usize, all: &mut BTreeSet<(Tick, usize)>) {
+        let due = self.passage.due();
+        if due == self.due {
             return;
-        };
-        exchange.is_full = false;
-        let (stuck, is_done) = (std::mem::take(&mut exchange.stuck), exchange.is_done);
-        if !stuck.is_empty() || is_done {
-            self.answer(index, &stuck, is_done);
         }
-        self.pump(index);
+        if let Some(before) = std::mem::replace(&mut self.due, due) {
+            all.remove(&(before, index));
+        }
+        all.extend(due.map(|due| (due, index)));
     }
 }

@@ -3,7 +3,9 @@
 use super::super::share::Share;
 use super::super::table::ProcessEntry;
 use super::stream::Stream;
+use super::upstream::Taken;
 use crate::config::Address;
+use crate::runtime::is_quiet;
 use crate::sys::peer::{self, OtherEnd};
 use crate::sys::{Error, socket};
 use forkyard_base::spread;
@@ -21,20 +23,12 @@ pub(super) enum Server {
     Started(Share, usize),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum User {
-    Nobody,
-    Exchange(usize),
-    Visit(usize),
-}
-
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) stream: Stream,
-    chosen: Option<ProcessEntry>,
-    user: User,
-    pub(super) is_used: bool,
-    pub(super) is_connecting: bool,
+    process: Option<ProcessEntry>,
+    /// The passage that uses it.
+    user: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,18 +50,45 @@ pub(super) struct Links {
     has_told_unknown: Cell<bool>,
 }
 
+/// What a process did with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Choice {
-    Process(Option<ProcessEntry>),
-    Nobody,
-    Failed(u32),
+pub(super) enum Served {
+    Unknown,
+    /// It answered in full.
+    Whole,
+    /// It closed the connection before the end of its answer.
+    Broken,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LinkState {
+    Connecting,
+    New,
+    /// It had an earlier request.
+    Kept,
 }
 
 #[derive(Debug)]
 pub(super) enum Attempt {
-    Link(usize),
+    Link(usize, LinkState),
     Busy,
-    Unreachable(String),
+    Unreachable(Unreachable),
+}
+
+/// Why a process can't be reached.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unreachable {
+    #[error(transparent)]
+    System(#[from] Error),
+    #[error(
+        "user {stranger} listens in the place of the program, which runs as user {uid}; with handshake = \"socket\" no other \
+         user can"
+    )]
+    Stranger { stranger: u32, uid: u32 },
+    #[error("connect: it takes too long")]
+    TooSlow,
+    #[error("it is not up")]
+    NotUp,
 }
 
 impl Links {
@@ -88,39 +109,57 @@ impl Links {
         }
     }
 
-    pub(super) fn choose(&mut self, tried: &[ProcessEntry]) -> Choice {
+    /// Chooses a process and connects to it. `Err`: there is none; the report id of a failed start.
+    pub(super) fn connect(
+        &mut self,
+        tried: &[ProcessEntry],
+        user: usize,
+        reuse: Reuse,
+        epoll: &Epoll,
+    ) -> Result<(Option<ProcessEntry>, Attempt), Option<u32>> {
+        let process = self.choose(tried)?;
+        let attempt = self.connect_to(process, user, reuse, epoll);
+        Ok((process, attempt.unwrap_or_else(Attempt::Unreachable)))
+    }
+
+    fn choose(&mut self, tried: &[ProcessEntry]) -> Result<Option<ProcessEntry>, Option<u32>> {
         let Server::Started(share, slot) = &self.server else {
-            return Choice::Process(None);
+            return Ok(None);
         };
         let table = share.table();
         self.turn = self.turn.wrapping_add(1);
         let mut left_out = tried.to_vec();
         loop {
-            let Some(chosen) = table.choose(self.turn, &left_out) else {
-                return table.failure().map_or(Choice::Nobody, Choice::Failed);
-            };
+            let chosen = table.choose(self.turn, &left_out);
+            let chosen = chosen.ok_or_else(|| table.failure())?;
             if table.take(*slot, chosen) {
-                return Choice::Process(Some(chosen));
+                return Ok(Some(chosen));
             }
             left_out.push(chosen);
         }
     }
 
-    pub(super) fn tell(&self, chosen: Option<ProcessEntry>, has_finished: bool) {
-        if let (Server::Started(share, _), Some(chosen)) = (&self.server, chosen) {
-            match has_finished {
-                true => share.table().finished(chosen),
-                false => share.table().broke(chosen),
-            }
+    /// Ends a request's use of a process. `keeps`: its connection can carry another request. Returns true if it was
+    /// the process's last request.
+    pub(super) fn release(&mut self, taken: Taken, served: Served, keeps: bool) -> bool {
+        match taken.link {
+            Some(id) if keeps => self.keep(id),
+            Some(id) => self.close(id),
+            None => {}
         }
+        taken.process.is_some_and(|process| self.give(process, served))
     }
 
-    /// Counts the end of a request. Returns true if it was the process's last.
-    pub(super) fn give(&self, chosen: Option<ProcessEntry>) -> bool {
-        let (Server::Started(share, slot), Some(chosen)) = (&self.server, chosen) else {
+    fn give(&self, chosen: ProcessEntry, served: Served) -> bool {
+        let Server::Started(share, slot) = &self.server else {
             return false;
         };
         let table = share.table();
+        match served {
+            Served::Whole => table.finished(chosen),
+            Served::Broken => table.broke(chosen),
+            Served::Unknown => {}
+        }
         table.give(*slot, chosen);
         self.most.is_some_and(|(most, jitter)| {
             // Equal in all workers, different for each process.
@@ -137,78 +176,70 @@ impl Links {
         }
     }
 
-    pub(super) fn connect(
+    fn connect_to(
         &mut self,
-        chosen: Option<ProcessEntry>,
-        user: User,
+        process: Option<ProcessEntry>,
+        user: usize,
         reuse: Reuse,
         epoll: &Epoll,
-    ) -> Attempt {
+    ) -> Result<Attempt, Unreachable> {
         if reuse != Reuse::No {
-            while let Some(at) = self.kept.iter().rposition(|id| self.is_of(*id, chosen)) {
+            let is_of = |all: &Slab<Link>, id| all.get(id).is_some_and(|link: &Link| link.process == process);
+            while let Some(at) = self.kept.iter().rposition(|id| is_of(&self.all, *id)) {
                 let id = self.kept.remove(at);
-                if self
-                    .get(id)
-                    .is_some_and(|link| reuse == Reuse::Any || is_quiet(link))
-                {
-                    if let Some(link) = self.get(id) {
-                        link.user = user;
-                    }
-                    return Attempt::Link(id);
+                let link = self.get(id);
+                if let Some(link) = link.filter(|link| reuse == Reuse::Any || is_quiet(&link.stream.socket)) {
+                    link.user = Some(user);
+                    return Ok(Attempt::Link(id, LinkState::Kept));
                 }
                 self.close(id);
             }
         }
-        let address = match (&self.server, chosen) {
+        let address = match (&self.server, process) {
             (Server::There(address), _) => Some(address.clone()),
-            (Server::Started(share, _), Some(chosen)) => share.table().address(chosen),
+            (Server::Started(share, _), Some(process)) => share.table().address(process),
             (Server::Started(..), None) => None,
         };
-        let is_there = matches!(address, Some(Address::Unix(_)));
-        let begun = match address {
-            Some(Address::Unix(path)) => match socket::connect_unix(&path) {
-                Ok(Some(socket)) => Ok(socket),
-                Ok(None) => return Attempt::Busy,
-                Err(error) => Err(error),
+        let (socket, state) = match address {
+            Some(Address::Unix(path)) => match socket::connect_unix(&path)? {
+                Some(socket) => (socket, LinkState::New),
+                None => return Ok(Attempt::Busy),
             },
-            Some(Address::Tcp(address)) => socket::connect_tcp(address),
+            Some(Address::Tcp(address)) => (socket::connect_tcp(address)?, LinkState::Connecting),
             Some(Address::TcpAny(port)) => {
-                socket::connect_tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+                let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+                (socket::connect_tcp(address)?, LinkState::Connecting)
             }
-            None => Err(Error::new("connect", "it is gone", nix::errno::Errno::ENOENT)),
+            None => return Err(Error::new("connect", "it is gone", nix::errno::Errno::ENOENT).into()),
         };
-        let socket = match begun {
-            Ok(socket) => socket,
-            Err(error) => return Attempt::Unreachable(error.to_string()),
-        };
-        if let Err(why) = if is_there {
-            self.check_other_end(&socket)
-        } else {
-            Ok(())
-        } {
-            return Attempt::Unreachable(why);
+        let is_there = state == LinkState::New;
+        if is_there {
+            self.check_other_end(&socket)?;
         }
-        match self.add(socket, is_there, chosen, user, epoll) {
-            Ok(id) => Attempt::Link(id),
-            Err(error) => Attempt::Unreachable(error.to_string()),
-        }
+        self.serial = self.serial.wrapping_add(1);
+        let entry = self.all.vacant_entry();
+        let id = entry.key();
+        let number = super::LINK | u64::from(self.serial & super::MOST_SERIAL) << 32 | id as u64;
+        entry.insert(Link {
+            stream: Stream::watch(socket, number, is_there, epoll)?,
+            process,
+            user: Some(user),
+        });
+        Ok(Attempt::Link(id, state))
     }
 
     /// Checks a new connection for errors and for its peer.
-    pub(super) fn complete(&mut self, id: usize) -> Result<(), String> {
-        if let Some(link) = self.all.get(id) {
-            let socket = &link.stream.socket;
-            socket::take_error(socket.as_fd()).map_err(|error| error.to_string())?;
-            self.check_other_end(socket)?;
-        }
-        if let Some(link) = self.get(id) {
-            link.is_connecting = false;
-        }
-        Ok(())
+    pub(super) fn complete(&self, id: usize) -> Result<(), Unreachable> {
+        let Some(link) = self.all.get(id) else {
+            return Ok(());
+        };
+        let socket = &link.stream.socket;
+        socket::take_error(socket.as_fd())?;
+        self.check_other_end(socket)
     }
 
     /// After a program was killed, any user may listen on its address, so the peer must be the program's user.
-    fn check_other_end(&self, socket: &OwnedFd) -> Result<(), String> {
+    fn check_other_end(&self, socket: &OwnedFd) -> Result<(), Unreachable> {
         let Server::Started(..) = self.server else {
             return Ok(());
         };
@@ -221,66 +252,36 @@ impl Links {
             }
             return Ok(());
         };
+        let uid = self.uid;
         match stranger(end, self.uid) {
             None => Ok(()),
-            Some(stranger) => Err(format!(
-                "user {stranger} listens in the place of the program, which runs as user {}; with handshake = \"socket\" no other \
-                 user can",
-                self.uid
-            )),
+            Some(stranger) => Err(Unreachable::Stranger { stranger, uid }),
         }
-    }
-
-    fn add(
-        &mut self,
-        socket: OwnedFd,
-        is_there: bool,
-        chosen: Option<ProcessEntry>,
-        user: User,
-        epoll: &Epoll,
-    ) -> Result<usize, Error> {
-        self.serial = self.serial.wrapping_add(1);
-        let entry = self.all.vacant_entry();
-        let id = entry.key();
-        let number = super::LINK | u64::from(self.serial & super::MOST_SERIAL) << 32 | id as u64;
-        entry.insert(Link {
-            stream: Stream::watch(socket, number, is_there, epoll)?,
-            chosen,
-            user,
-            is_used: false,
-            is_connecting: !is_there,
-        });
-        Ok(id)
-    }
-
-    fn is_of(&self, id: usize, chosen: Option<ProcessEntry>) -> bool {
-        self.all.get(id).is_some_and(|link| link.chosen == chosen)
     }
 
     pub(super) fn get(&mut self, id: usize) -> Option<&mut Link> {
         self.all.get_mut(id)
     }
 
-    pub(super) fn see(&mut self, data: u64, flags: EpollFlags) -> User {
+    /// Notes an event. Returns the link's user.
+    pub(super) fn see(&mut self, data: u64, flags: EpollFlags) -> Option<usize> {
         let id = (data & 0xffff_ffff) as usize;
-        let Some(link) = self.get(id).filter(|link| link.stream.number == data) else {
-            return User::Nobody;
-        };
+        let link = self.get(id).filter(|link| link.stream.number == data)?;
         let is_told = link.stream.see(flags);
         let user = link.user;
-        if user == User::Nobody && is_told {
+        if user.is_none() && is_told {
             self.kept.retain(|kept| *kept != id);
             self.close(id);
         }
         user
     }
 
-    pub(super) fn keep(&mut self, id: usize) {
+    fn keep(&mut self, id: usize) {
         let Some(link) = self.get(id) else { return };
         if link.stream.readable {
             return self.close(id);
         }
-        (link.user, link.is_used) = (User::Nobody, true);
+        link.user = None;
         if self.kept.len() >= MOST_KEPT {
             let oldest = self.kept.remove(0);
             self.close(oldest);
@@ -288,7 +289,7 @@ impl Links {
         self.kept.push(id);
     }
 
-    pub(super) fn close(&mut self, id: usize) {
+    fn close(&mut self, id: usize) {
         // No other process has the socket, so closing it also unregisters it.
         self.all.try_remove(id);
     }
@@ -301,11 +302,6 @@ fn stranger(end: OtherEnd, uid: u32) -> Option<u32> {
         .into_iter()
         .flatten()
         .find(|user| *user != uid)
-}
-
-/// Nothing may be readable before the next request.
-fn is_quiet(link: &mut Link) -> bool {
-    socket::receive(link.stream.socket.as_fd(), &mut [0]) == Ok(socket::Progress::WouldBlock)
 }
 
 #[cfg(test)]

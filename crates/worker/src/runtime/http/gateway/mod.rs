@@ -1,17 +1,19 @@
 //! A worker that passes many requests at a time to an HTTP program, with an event loop.
 //!
-//! [`Concurrent`] is the FastCGI side. `links` has the connections to the program, `exchange` one request, `upstream`
-//! its way to a process, and `event_loop` the loop. If the web server speaks HTTP too (`http_listen`), `request` parses
-//! and rewrites requests and `front` passes them on.
+//! [`Concurrent`] is the FastCGI side; web servers may also speak HTTP (`http_listen`). `passage` decides what happens
+//! with one request of either side: `upstream` finds its process, `upload` and `download` hold its bytes. `event_loop`
+//! does what a passage decides, with the connections in `links`.
 
-mod departure;
+mod accept;
+mod download;
 mod event_loop;
-mod exchange;
-mod front;
 mod links;
-mod outcome;
+mod passage;
 mod request;
 mod stream;
+#[cfg(test)]
+mod tests;
+mod upload;
 mod upstream;
 
 use super::share::Share;

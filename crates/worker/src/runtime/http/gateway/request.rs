@@ -2,6 +2,7 @@
 //!
 //! A process gets one request per connection, so data hidden after the body never arrives.
 
+use super::super::answer::{names, number};
 use super::super::chunks::{Chunks, Piece};
 use super::super::head::is_passed;
 use fastcgi::Params;
@@ -24,28 +25,19 @@ pub(super) struct Head {
     pub(super) params: Params,
 }
 
-#[derive(Debug)]
-pub(super) enum Read {
-    More,
-    Head(Box<Head>),
-    Bad(&'static str),
-}
-
-pub(super) fn read(bytes: &[u8]) -> Read {
+/// Reads a head. `None`: it is not complete.
+pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, &'static str> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     let used = match request.parse(bytes) {
         Ok(httparse::Status::Complete(used)) => used,
         Ok(httparse::Status::Partial) if bytes.len() > MOST_BYTES => {
-            return Read::Bad("its head is too long");
+            return Err("its head is too long");
         }
-        Ok(httparse::Status::Partial) => return Read::More,
-        Err(_) => return Read::Bad("it is not HTTP"),
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(_) => return Err("it is not HTTP"),
     };
-    match write(&request, used) {
-        Ok(head) => Read::Head(Box::new(head)),
-        Err(why) => Read::Bad(why),
-    }
+    write(&request, used).map(Some)
 }
 
 fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'static str> {
@@ -84,12 +76,7 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
             }
             pass(field.value);
         } else if is("content-length") {
-            let text = field.value.trim_ascii();
-            let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-            let number = std::str::from_utf8(text).ok().filter(|_| is_number);
-            let number: u64 = number
-                .and_then(|text| text.parse().ok())
-                .ok_or("its Content-Length is no number")?;
+            let number = number(field.value).ok_or("its Content-Length is no number")?;
             if length.replace(number).is_some() {
                 return Err("it has more than one Content-Length");
             }
@@ -101,8 +88,7 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
         } else if is("content-type") {
             pass(field.value);
         } else if is("connection") {
-            let text = String::from_utf8_lossy(field.value).to_ascii_lowercase();
-            wants_upgrade |= text.split(',').any(|part| part.trim() == "upgrade");
+            wants_upgrade |= names(field.value, "upgrade");
         } else if is("upgrade") {
             upgrade = Some(field.value);
         } else if let Some(at) = TRUSTED.iter().position(|name| is(name)) {
@@ -134,7 +120,9 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
         }
         (None, false) => Body::Length(0),
     };
-    let is_upgrade = upgrade.is_some_and(names_websocket) && wants_upgrade && version > 0;
+    // For other protocols (h2c) a tunnel would hide requests from the web server.
+    let is_upgrade =
+        upgrade.is_some_and(|protocols| names(protocols, "websocket")) && wants_upgrade && version > 0;
     match is_upgrade {
         true => head.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"),
         false => head.extend_from_slice(b"Connection: close\r\n\r\n"),
@@ -146,12 +134,6 @@ fn write(request: &httparse::Request<'_, '_>, used: usize) -> Result<Head, &'sta
         is_upgrade,
         params,
     })
-}
-
-/// Whether the client offers WebSocket. For other protocols (h2c) a tunnel would hide requests from the web server.
-fn names_websocket(protocols: &[u8]) -> bool {
-    let mut protocols = protocols.split(|byte| *byte == b',');
-    protocols.any(|protocol| protocol.trim_ascii().eq_ignore_ascii_case(b"websocket"))
 }
 
 fn parameter(name: &str) -> Vec<u8> {
@@ -216,11 +198,7 @@ mod tests {
     use super::*;
 
     fn head(text: &str) -> Result<Head, &'static str> {
-        match read(text.as_bytes()) {
-            Read::Head(head) => Ok(*head),
-            Read::Bad(why) => Err(why),
-            Read::More => Err("more"),
-        }
+        read(text.as_bytes())?.ok_or("more")
     }
 
     #[test]

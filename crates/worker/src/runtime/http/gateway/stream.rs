@@ -1,5 +1,6 @@
 //! A non-blocking connection in the gateway's epoll, and what the kernel has reported of it.
 
+use crate::runtime::queue::Queue;
 use crate::sys::Error;
 use crate::sys::socket::{self, Progress};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
@@ -65,16 +66,15 @@ impl Stream {
         received
     }
 
-    /// Sends the bytes after the first `sent` as far as there is room. Returns whether any were sent.
-    pub(super) fn send(&mut self, bytes: &[u8], sent: &mut usize, epoll: &Epoll) -> Result<bool, Error> {
-        let before = *sent;
-        while self.writable && *sent < bytes.len() {
-            match socket::send(self.socket.as_fd(), &bytes[*sent..])? {
-                Progress::Done(count) => *sent += count,
+    /// Sends as much as there is room for.
+    pub(super) fn send(&mut self, queue: &mut Queue, epoll: &Epoll) -> Result<(), Error> {
+        while self.writable && !queue.is_empty() {
+            match socket::send(self.socket.as_fd(), queue.rest())? {
+                Progress::Done(count) => queue.advance(count),
                 Progress::WouldBlock => self.watch_room(epoll),
             }
         }
-        Ok(*sent > before)
+        Ok(())
     }
 
     fn watch_room(&mut self, epoll: &Epoll) {
