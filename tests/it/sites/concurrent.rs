@@ -26,9 +26,7 @@ impl Bench {
     }
 
     pub(super) fn send(&self, root: &Path, path: &str, query: &str) -> Client {
-        let mut client = self.sites.daemon.client("sites");
-        client.send(&Bench::params(root, path, query), b"").expect("send");
-        client
+        self.sites.daemon.send("sites", &Bench::params(root, path, query))
     }
 
     pub(super) fn get(&self, root: &Path, path: &str, query: &str) -> String {
@@ -45,8 +43,7 @@ impl Bench {
             (0..5).for_each(|_| pause());
             before.push(std::mem::replace(&mut other, self.send(root, "until", "")));
         }
-        let text = answer.join().expect("the client");
-        assert_starts(&text, "Status: 504");
+        assert_starts(&answer.join().expect("the client"), "Status: 504");
         other
     }
 
@@ -291,8 +288,7 @@ fn slow_requests_of_one_application_do_not_stop_another() {
     for _ in 0..5 {
         assert!(bench.get(&fast, "pid", "").parse::<u32>().is_ok());
     }
-    let table = bench.sites.table(&["sites"]);
-    assert_contains(&table, "20");
+    assert_contains(&bench.sites.table(&["sites"]), "20");
     go(&slow);
     assert_eq!(pids(&mut clients).len(), 1);
     bench.wait_for_sessions(&slow, &[0]);
