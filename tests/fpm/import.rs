@@ -2,6 +2,7 @@
 
 use super::both::{STOCK, compare, is_stock_there};
 use super::files::{CASES, FULL, VALUES, prepare, write};
+use crate::random::Random;
 use crate::skip::needs_file;
 use crate::support::prelude::*;
 use forkyard::config::fpm::{Options, test};
@@ -246,21 +247,6 @@ fn a_line_ends_at_nul() {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit.max(1) as u64) as usize
-    }
-
-    fn of<'t>(&mut self, words: &[&'t str]) -> &'t str {
-        words[self.below(words.len())]
-    }
-}
-
 const LINES: &[(&str, &[&str])] = &[
     ("user", &["www-data", "root", "33", "nobody"]),
     ("group", &["www-data", "0", "nogroup"]),
@@ -316,12 +302,12 @@ fn random_file(random: &mut Random, directory: &str) -> String {
     let mut text = format!("[global]\nerror_log = {directory}/log\n");
     for (name, values) in GLOBALS {
         if random.below(2) == 0 {
-            text.push_str(&format!("{name} = {}\n", random.of(values)));
+            text.push_str(&format!("{name} = {}\n", random.pick(values)));
         }
     }
     let pools = 1 + random.below(4);
     for at in 0..pools {
-        let name = format!("{}{at}", random.of(&["www", "a.b", "x-y", "é", "with blank "]));
+        let name = format!("{}{at}", random.pick(&["www", "a.b", "x-y", "é", "with blank "]));
         let listen = match random.below(6) {
             0 => format!("{}", 9000 + at),
             1 => format!("127.0.0.1:{}", 9100 + at),
@@ -330,7 +316,7 @@ fn random_file(random: &mut Random, directory: &str) -> String {
             4 => format!("run/{at}.sock\nprefix = /tmp"),
             _ => format!("/tmp/$pool-{at}.sock"),
         };
-        let pm = random.of(&[
+        let pm = random.pick(&[
             "static",
             "ondemand",
             "dynamic\npm.min_spare_servers = 1\npm.max_spare_servers = 3",
@@ -344,7 +330,7 @@ fn random_file(random: &mut Random, directory: &str) -> String {
                 if random.below(4) == 0 {
                     text.push_str("; a remark\n");
                 }
-                text.push_str(&format!("{name} = {}\n", random.of(values)));
+                text.push_str(&format!("{name} = {}\n", random.pick(values)));
             }
         }
     }
@@ -357,7 +343,7 @@ fn random_configurations_are_shown_as_in_php_fpm() {
     let directory = tempfile::tempdir().expect("there is room");
     let own = directory.path().to_string_lossy().into_owned();
     for seed in 1..=60_u64 {
-        let mut random = Random(seed.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        let mut random = Random::new(seed);
         let text = random_file(&mut random, &own).replace("log_level = debug", "log_level = notice");
         let path = directory.path().join("random.conf");
         fs::write(&path, &text).expect("writable");
@@ -376,7 +362,7 @@ fn random_configurations_mean_the_same_as_toml() {
     fs::create_dir_all("/tmp/run").expect("a directory for relative sockets");
     let mut taken = 0;
     for seed in 1..=300_u64 {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut random = Random::new(seed);
         let text = random_file(&mut random, &own);
         let path = directory.path().join("random.conf");
         fs::write(&path, &text).expect("writable");

@@ -20,8 +20,7 @@ fn the_executed_file_s_name_decides_and_no_other() {
     symlink(FORKYARD, at("our-own-company-fpm")).expect("there is room");
     symlink(forkyard_fpm(), at("forkyard")).expect("there is room");
     for name in ["php-fpm8.2", "our-own-company-fpm"] {
-        let said = help(&mut Command::new(at(name)));
-        assert_starts(&said, &format!("Usage: {name} "));
+        assert_starts(&help(&mut Command::new(at(name))), &format!("Usage: {name} "));
     }
     let said = help(Command::new(at("php-fpm8.2")).arg0("daemon"));
     assert_starts(&said, "Usage: php ");

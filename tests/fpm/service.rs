@@ -356,8 +356,7 @@ fn a_pool_of_root_is_refused_at_the_start() {
         seen[0],
         "ERROR: [pool www] please specify user and group other than root"
     );
-    let status = daemon.child.wait().expect("it is our child");
-    assert_eq!(status.code(), Some(78));
+    assert_eq!(daemon.child.wait().expect("it is our child").code(), Some(78));
 }
 
 /// As package managers do: renames the new file over the old one.

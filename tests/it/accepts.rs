@@ -43,10 +43,7 @@ fn start() -> Daemon {
 }
 
 fn child(daemon: &Daemon, title: &str) -> u32 {
-    until(title, || {
-        let children = process::children(daemon.pid());
-        children.into_iter().find(|pid| process::title(*pid) == title)
-    })
+    until(title, || process::child_titled(daemon.pid(), title))
 }
 
 fn ask(socket: &Path, params: &Params) -> Answer {
@@ -153,12 +150,8 @@ fn the_control_socket() {
     let daemon = start();
     for error in ERRORS {
         let failing = Failing::start(daemon.pid(), &daemon.dir, "accept4", error);
-        let mut status = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-            .args(["status", "--socket"])
-            .arg(daemon.dir.join("control.sock"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("forkyard");
+        let mut status = daemon.at_socket(&["status"]);
+        let mut status = status.stdout(Stdio::piped()).spawn().expect("forkyard");
         wait_until("another attempt", || failing.count() >= FAILURES);
         failing.end();
         let end = Instant::now() + PATIENCE;

@@ -40,8 +40,7 @@ fn forkyard(daemon: &Daemon, arguments: &[&str]) -> Output {
 }
 
 fn texts(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
+    (text_of(&output.stdout), text_of(&output.stderr))
 }
 
 #[test]
@@ -134,12 +133,7 @@ fn what_is_wrong_is_said_with_its_place() {
         (&"error".into(), &line.into(), &1.into())
     );
     assert_ends(error["file"].as_str().unwrap_or_default(), "forkyard.toml");
-    let socket = daemon.dir.join("control.sock");
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(["reload", "--socket"])
-        .arg(&socket)
-        .output()
-        .expect("forkyard");
+    let output = daemon.at_socket(&["reload"]).output().expect("forkyard");
     assert_eq!(output.status.code(), Some(78));
     let errors = texts(&output).1;
     assert_contains(&errors, &format!("forkyard.toml:{line}:1: error"));

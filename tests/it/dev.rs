@@ -284,8 +284,7 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     let said = Dev::refused(&root, &["--port", &port]);
     let holder = format!("forkyard-dev (pid {})", dev.pid());
     assert!(said.contains(&holder) && said.contains("--port"), "{said}");
-    let said = Dev::refused(&root.join("missing"), &[]);
-    assert_contains(&said, "No such file");
+    assert_contains(&Dev::refused(&root.join("missing"), &[]), "No such file");
     dev.end();
 }
 
@@ -330,8 +329,7 @@ fn a_name_that_is_not_this_machine_s_is_refused() {
             assert_eq!(page.body.contains("mine"), status == 200, "{path}: {}", page.body);
         }
     });
-    let page = dev.get_by("evil.test", "/");
-    assert_contains(&page.body, "--allowed-host");
+    assert_contains(&dev.get_by("evil.test", "/").body, "--allowed-host");
     dev.end();
 }
 
@@ -370,7 +368,6 @@ fn a_page_about_a_failed_start_has_no_values_of_the_environment() {
         .args(["error", "--socket", socket, id])
         .output()
         .expect("forkyard error");
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert_contains(&shown, "hunter2");
+    assert_contains(&String::from_utf8_lossy(&shown.stdout), "hunter2");
     dev.end();
 }

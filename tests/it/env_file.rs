@@ -130,8 +130,7 @@ fn ask(daemon: &Daemon, name: &str, root: &Path, case: &Case) -> Answer {
 
 fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {
     let output = daemon.run(arguments);
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), text_of(&said))
+    (output.status.success(), told(&output))
 }
 
 #[test]
@@ -223,8 +222,7 @@ fn refused(spoil: impl Fn(&Path)) -> String {
             )
     });
     let root = daemon.dir.join("wsgi");
-    let answer = ask(&daemon, "wsgi", &root, case);
-    assert_contains(&answer.text(), "503");
+    assert_contains(&ask(&daemon, "wsgi", &root, case).text(), "503");
     wait_until("the failure in the log", || daemon.log().contains("env_file"));
     let (_, said) = run(&daemon, &["error"]);
     assert_contains(&said, "env_file: ");

@@ -100,8 +100,7 @@ fn a_script_that_ignores_term_is_killed() {
         "stubborn.php",
         "<?php set_time_limit(0); if (function_exists('pcntl_signal')) { pcntl_signal(SIGTERM, SIG_IGN); } while (true) { usleep(1000); }",
     );
-    let answer = daemon.get("www", "stubborn.php");
-    assert_starts(&answer.text(), "Status: 504");
+    assert_starts(&daemon.get("www", "stubborn.php").text(), "Status: 504");
     assert_well(&daemon);
 }
 

@@ -9,10 +9,6 @@ fn status(daemon: &Daemon, arguments: &[&str]) -> Output {
     daemon.run(&arguments)
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 fn line(table: &str, name: &str) -> Vec<String> {
     let mut lines = table.lines().map(|line| line.split_whitespace());
     let line = lines.find(|line| line.clone().next() == Some(name));
@@ -50,8 +46,8 @@ fn three_hundred_pools_have_a_line_each_and_a_sum() {
     let begun = Instant::now();
     let output = status(&daemon, &[]);
     let took = begun.elapsed();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let table = text(&output.stdout);
+    assert!(output.status.success(), "{}", text_of(&output.stderr));
+    let table = text_of(&output.stdout);
     assert_eq!(table.lines().count(), 304, "{table}");
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(
@@ -69,12 +65,12 @@ fn one_pool_is_shown_with_its_requests() {
     let daemon = two_pools();
     assert_eq!(daemon.get("two", "a.php").body(), "a");
     wait_until("idle workers", || {
-        let table = text(&status(&daemon, &[]).stdout);
+        let table = text_of(&status(&daemon, &[]).stdout);
         line(&table, "one")[3..5] == ["0", "2"] && line(&table, "two")[4] == "1"
     });
     let mut busy = daemon.send("one", &Params::get(&daemon.dir, "wait.php", "who=me"));
     let shown = until("a request that runs", || {
-        let shown = text(&status(&daemon, &["one"]).stdout);
+        let shown = text_of(&status(&daemon, &["one"]).stdout);
         shown.contains("Running").then_some(shown)
     });
     let running = shown
@@ -90,7 +86,7 @@ fn one_pool_is_shown_with_its_requests() {
     );
     assert_contains(&shown, "\n  workers made 2\n");
     assert_lacks(&shown, "pool two");
-    let table = text(&status(&daemon, &["--sort", "busy"]).stdout);
+    let table = text_of(&status(&daemon, &["--sort", "busy"]).stdout);
     assert_eq!(
         line(&table, "one")[..6],
         ["one", "static", "serving", "1", "1", "2"]
@@ -98,14 +94,14 @@ fn one_pool_is_shown_with_its_requests() {
     assert_eq!(line(&table, "two")[5..8], ["3", "0", "1"]);
     assert_eq!(line(&table, "2")[..5], ["2", "pools", "1", "2", "5"]);
     let first = |sort: &str| {
-        let table = text(&status(&daemon, &["--sort", sort]).stdout);
+        let table = text_of(&status(&daemon, &["--sort", sort]).stdout);
         table.lines().nth(3).map(|line| line[..3].to_owned())
     };
     for (sort, name) in [("name", "one"), ("busy", "one")] {
         assert_eq!(first(sort).as_deref(), Some(name), "{sort}");
     }
     // The order depends on which memory the kernel has shared by then.
-    let table = text(&status(&daemon, &["--sort", "memory"]).stdout);
+    let table = text_of(&status(&daemon, &["--sort", "memory"]).stdout);
     let first = table.lines().nth(3).expect("a line");
     let [one, two] = ["one", "two"].map(|name| {
         let memory = &line(&table, name)[9];
@@ -121,7 +117,7 @@ fn one_pool_is_shown_with_its_requests() {
     let output = status(&daemon, &["three"]);
     assert_eq!(output.status.code(), Some(70));
     assert_eq!(
-        text(&output.stderr),
+        text_of(&output.stderr),
         "forkyard: there is no pool three; there are one, two\n"
     );
 }
@@ -137,7 +133,7 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
         );
         let mut script = Command::new("script");
         let output = script.args(["-qec", &command, "/dev/null"]).output();
-        text(&output.expect("script (Debian package bsdutils)").stdout)
+        text_of(&output.expect("script (Debian package bsdutils)").stdout)
     };
     let plain = shown("TERM=xterm NO_COLOR=1");
     assert_contains(&plain, "2 pools");
@@ -156,7 +152,7 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
         2,
         "{coloured}"
     );
-    let whole = text(&status(&daemon, &[]).stdout);
+    let whole = text_of(&status(&daemon, &[]).stdout);
     assert!(whole.lines().any(|line| line.ends_with("CPU")), "{whole}");
     assert!(!whole.contains('\x1b'), "{whole}");
 }
@@ -174,7 +170,7 @@ fn a_worker_that_is_being_made_is_as_old_as_it_is() {
         with_control(dir) + &pool
     });
     let worker = until("a worker", || {
-        let status = text(&status(&daemon, &["--json", "www"]).stdout);
+        let status = text_of(&status(&daemon, &["--json", "www"]).stdout);
         let status: Value = serde_json::from_str(&status).expect("JSON");
         let worker = status["pools"][0]["generations"][0]["workers"][0].clone();
         worker.is_object().then_some(worker)

@@ -319,9 +319,7 @@ fn without_the_keeper_the_master_goes_on() {
     assert!(kept.daemon.get("www", "pid.php").ended);
     assert!(workers.iter().all(|pid| process::runs(*pid)));
     process::signal(master, Signal::SIGKILL);
-    wait_until("the workers to leave", || {
-        !workers.iter().any(|pid| process::runs(*pid))
-    });
+    process::wait_for_ends(&workers);
 }
 
 #[test]

@@ -108,9 +108,8 @@ fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
         assert!(daemon.get("www", "pid.php").ended);
         process::signal(worker, Signal::SIGSTOP);
         wait_until("the worker to stop", || process::state(worker) == Some('T'));
-        let mut killer = daemon.client("www");
         let end = Params::get(&daemon.dir, "end.php", "");
-        killer.send(&end, b"").expect("send");
+        let mut killer = daemon.send("www", &end);
         let params = Params::get(&daemon.dir, "pid.php", "");
         other.send(&params, b"").expect("send");
         process::signal(worker, Signal::SIGCONT);
@@ -157,8 +156,7 @@ fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
     let mut idle = daemon.client("www").kept();
     let pid = idle.request(&params, b"").expect("answer").body();
     let endless = Params::get(&daemon.dir, "endless.php", "");
-    let answer = daemon.ask("www", &endless);
-    assert_starts(&answer.text(), "Status: 504");
+    assert_starts(&daemon.ask("www", &endless).text(), "Status: 504");
     let other = idle
         .request(&params, b"")
         .expect("the connection went on to the next worker")

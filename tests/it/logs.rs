@@ -173,17 +173,14 @@ fn an_access_log_that_can_not_be_opened_is_an_error() {
 #[test]
 fn no_line_is_lost_over_reloads_and_rotations() {
     let mut daemon = Daemon::start(|dir| {
-        let settings = format!(
-            "pm = \"static\"\nmax_children = 4\naccess = {{ log = \"{}/access\", format = \"%q %m\" }}\n",
-            dir.display()
-        );
-        php_pool(dir, &settings, "")
+        let settings =
+            "pm = \"static\"\nmax_children = 4\naccess = { log = \"DIR/access\", format = \"%q %m\" }\n";
+        php_pool(dir, settings, "")
     });
     daemon.write("a.php", "<?php echo 'served';");
     let mut rotated = Vec::new();
     for number in 0..200 {
-        let body = daemon.get("www", &format!("a.php?{number}")).body();
-        assert_eq!(body, "served");
+        assert_eq!(daemon.get("www", &format!("a.php?{number}")).body(), "served");
         if number % 50 == 10 {
             let name = daemon.dir.join(format!("access.{number}"));
             fs::rename(daemon.dir.join("access"), &name).expect("it is there");
@@ -286,8 +283,7 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
         "[DEBUG forkyard::control] connecting to the daemon at {}\n",
         control.display()
     );
-    let all = said(Some("debug"));
-    assert_starts(&all, &format!("{reads}{connects}"));
+    assert_starts(&said(Some("debug")), &format!("{reads}{connects}"));
     assert_eq!(said(Some("forkyard::config=debug")), reads);
 }
 
@@ -337,8 +333,7 @@ fn the_access_log_of_the_documents_is_written() {
     let address = port.expect("there are ports").to_string();
     let daemon = Daemon::start(|dir| {
         let settings = format!(
-            "{STATIC}listen = \"{address}\"\naccess = {{ log = \"{}/access\", format = '{format}' }}\n",
-            dir.display()
+            "{STATIC}listen = \"{address}\"\naccess = {{ log = \"DIR/access\", format = '{format}' }}\n"
         );
         php_pool(dir, &settings, "")
     });

@@ -229,15 +229,6 @@ fn assert_documented(samples: &Samples) {
     assert_eq!(documented, there);
 }
 
-struct Exporter(Child);
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn the_textfile_collector_takes_the_numbers() {
     let (_dir, daemon) = start();
@@ -272,7 +263,7 @@ fn the_textfile_collector_takes_the_numbers() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let _exporter = Exporter(exporter.expect("prometheus-node-exporter (Debian package)"));
+    let _exporter = process::Guard::kill(exporter.expect("prometheus-node-exporter (Debian package)"));
     let address = format!("127.0.0.1:{port}");
     until("node_exporter", || TcpStream::connect(&address).ok().map(drop));
     let page = curl(&[&format!("http://{address}/metrics")]);

@@ -215,11 +215,8 @@ fn process_max_is_shared_by_all_pools() {
 fn workers_that_die_at_once_are_not_made_in_a_loop() {
     let daemon = Daemon::start(|dir| {
         fs::create_dir(dir.join("gone")).expect("mkdir");
-        let settings = format!(
-            "pm = \"static\"\nmax_children = 4\nchdir = \"{}/gone\"\n",
-            dir.display()
-        );
-        let text = php_pool(dir, &settings, "");
+        let settings = "pm = \"static\"\nmax_children = 4\nchdir = \"DIR/gone\"\n";
+        let text = php_pool(dir, settings, "");
         fs::remove_dir(dir.join("gone")).ok();
         fs::create_dir(dir.join("gone")).expect("mkdir");
         text

@@ -12,10 +12,7 @@ fn configure(dir: &Path, global: &str, settings: &str, application: &str) -> Str
 }
 
 fn start(settings: &str, application: &str) -> Daemon {
-    let daemon = Daemon::start(|dir| {
-        let place = |text: &str| text.replace("DIR", &dir.display().to_string());
-        configure(dir, "", &place(settings), &place(application))
-    });
+    let daemon = Daemon::start(|dir| configure(dir, "", settings, application));
     make_writable(&daemon.dir);
     daemon
 }

@@ -91,8 +91,7 @@ fn a_pool_that_cannot_start_keeps_its_old_workers() {
     let text = php_pool(&daemon.dir, "pm = \"static\"\nmax_children = 3\n", &broken);
     fs::write(daemon.dir.join("forkyard.toml"), text).expect("configuration");
     daemon.signal(Signal::SIGUSR2);
-    let line = daemon.wait_for("[pool www] the preloader can't start");
-    assert_contains(&line, "error ");
+    assert_contains(&daemon.wait_for("[pool www] the preloader can't start"), "error ");
     assert_lacks(&daemon.log(), "its workers go on");
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     assert_eq!(daemon.workers("www"), before);
@@ -128,11 +127,10 @@ fn a_kept_socket_follows_the_configuration() {
 #[test]
 fn pools_come_and_go() {
     let one = |dir: &Path, name: &str| {
-        let settings = "pm = \"static\"\nmax_children = 1\n";
         pool(
             dir,
             name,
-            settings,
+            "",
             concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
         )
     };

@@ -17,14 +17,10 @@ fn start(settings: &str) -> Daemon {
 
 fn pool(dir: &Path, settings: &str) -> String {
     let settings = format!(
-        "pm = \"static\"\nmax_children = 1\nstatus_listen = \"{}/status.sock\"\nping.path = \"/ping\"\n{settings}",
-        dir.display()
+        "pm = \"static\"\nmax_children = 1\nstatus_listen = \"DIR/status.sock\"\nping.path = \"/ping\"\n{settings}"
     );
     let user = if is_root() { "user = \"www-data\"\n" } else { "" };
-    let listen = format!(
-        "listen = {{ address = \"{}/www.sock\", mode = \"0666\" }}\n",
-        dir.display()
-    );
+    let listen = "listen = { address = \"DIR/www.sock\", mode = \"0666\" }\n";
     php_pool(dir, &format!("{listen}{user}{settings}"), "")
 }
 

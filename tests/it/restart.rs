@@ -36,13 +36,8 @@ fn body(daemon: &Daemon) -> String {
 }
 
 fn restart(daemon: &Daemon, arguments: &[&str]) -> (i32, String) {
-    let output = forkyard(&[&["restart"], arguments].concat(), &daemon.dir).output();
-    told(&output.expect("forkyard"))
-}
-
-fn told(output: &Output) -> (i32, String) {
-    let text = [&*output.stdout, &*output.stderr].concat();
-    (output.status.code().unwrap_or(-1), text_of(&text))
+    let (code, text) = daemon.said(&[&["restart"], arguments].concat());
+    (code.unwrap_or(-1), text)
 }
 
 #[test]
@@ -93,7 +88,8 @@ fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
     let ask = |uid: u32, arguments: &[&str]| {
         let mut command = forkyard(arguments, &daemon.dir);
         command.uid(uid).gid(uid);
-        told(&command.output().expect("forkyard"))
+        let (code, text) = said_by(&mut command);
+        (code.unwrap_or(-1), text)
     };
     chown(daemon.dir.join("app/app.py"), Some(OWNER), Some(OWNER)).expect("chown");
     fs::set_permissions(&daemon.dir, fs::Permissions::from_mode(0o755)).expect("chmod");

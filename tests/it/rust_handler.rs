@@ -40,8 +40,7 @@ fn a_mistake_in_the_file_is_shown_as_text() {
 #[test]
 fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
     let dir = directory();
-    let settings = "pm = \"static\"\nmax_children = 1\n";
-    let text = pool(dir.path(), "helo", settings, "runtime = \"rust\"\n");
+    let text = pool(dir.path(), "helo", "", "runtime = \"rust\"\n");
     let output = run(dir.path(), &text);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -55,8 +54,7 @@ fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
 fn a_handler_that_hoards_memory_or_panics_is_followed_by_another_worker() {
     let dir = directory();
     let path = dir.path();
-    let settings =
-        "pm = \"static\"\nmax_children = 1\nmemory_limit = \"100M\"\ncatch_workers_output = true\n";
+    let settings = "memory_limit = \"100M\"\ncatch_workers_output = true\n";
     let text = pool(path, "rust-good", settings, "runtime = \"rust\"\n");
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut command = Command::new(handlers());

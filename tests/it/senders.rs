@@ -16,11 +16,8 @@ fn busy(daemon: &Daemon) -> Client {
     let mark = daemon.dir.join("mark");
     make_writable(&daemon.dir);
     daemon.write("busy.php", BUSY);
-    let mut client = daemon.client("www");
     let query = format!("mark={}", mark.display());
-    client
-        .send(&Params::get(&daemon.dir, "busy.php", &query), b"")
-        .expect("send");
+    let client = daemon.send("www", &Params::get(&daemon.dir, "busy.php", &query));
     wait_until("the request to run", || mark.exists());
     client
 }
@@ -98,8 +95,7 @@ fn nothing_is_said_of_a_sender_that_nobody_knows() {
     let second = worker(&daemon);
     process::signal(second, Signal::SIGTERM);
     daemon.wait_for(&format!("child {second} was sent signal 15 (SIGTERM)"));
-    let log = daemon.log();
-    assert_lacks(&log, &format!("child {first} was sent"));
+    assert_lacks(&daemon.log(), &format!("child {first} was sent"));
 }
 
 #[test]

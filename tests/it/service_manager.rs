@@ -11,8 +11,7 @@ fn the_service_manager_is_told() {
     let path = dir.path();
     let text = php_pool(path, STATIC, "");
     let (mut daemon, socket) = Daemon::start_notified(path, &text, &[("WATCHDOG_USEC", "400000")]);
-    let ready = hear(&socket, "READY=1");
-    assert_contains(&ready, &format!("MAINPID={}", daemon.pid()));
+    assert_contains(&hear(&socket, "READY=1"), &format!("MAINPID={}", daemon.pid()));
     hear(&socket, "WATCHDOG=1");
     hear(&socket, "WATCHDOG=1");
     daemon.signal(Signal::SIGUSR2);
@@ -145,6 +144,5 @@ fn assert_first_word_is_ready(most: Option<&str>) {
     daemon.wait_for("ready to handle connections");
     let mut buffer = [0; 4096];
     let count = socket.recv(&mut buffer).expect("a message");
-    let first = String::from_utf8_lossy(&buffer[..count]).into_owned();
-    assert_starts(&first, "READY=1");
+    assert_starts(&String::from_utf8_lossy(&buffer[..count]), "READY=1");
 }

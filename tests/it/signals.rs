@@ -10,11 +10,8 @@ fn sleeping(daemon: &Daemon) -> Client {
     let _ = fs::remove_file(&mark);
     make_writable(&daemon.dir);
     daemon.write("sleep.php", SLEEP);
-    let mut client = daemon.client("www");
     let query = format!("mark={}", mark.display());
-    client
-        .send(&Params::get(&daemon.dir, "sleep.php", &query), b"")
-        .expect("send");
+    let client = daemon.send("www", &Params::get(&daemon.dir, "sleep.php", &query));
     wait_until("the request to run", || mark.exists());
     client
 }

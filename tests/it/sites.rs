@@ -188,10 +188,7 @@ impl Sites {
 
     fn companion(&self, which: &str) -> u32 {
         let wanted = format!("forkyard: {which} sites");
-        until(which, || {
-            let children = process::children(self.daemon.pid());
-            children.into_iter().find(|pid| process::title(*pid) == wanted)
-        })
+        until(which, || process::child_titled(self.daemon.pid(), &wanted))
     }
 
     fn end(mut self) {
@@ -203,8 +200,7 @@ impl Sites {
             assert!(!process::runs(child), "{} is left", process::title(child));
         }
         assert!(!self.daemon.socket("sites").exists());
-        let log = self.daemon.log();
-        assert_lacks(&log, "panicked");
+        assert_lacks(&self.daemon.log(), "panicked");
     }
 }
 

@@ -90,7 +90,7 @@ fn comparable(entry: &str, dir: &Path) -> String {
 }
 
 struct Stock {
-    process: Child,
+    _process: process::Guard,
     dir: tempfile::TempDir,
 }
 
@@ -121,7 +121,10 @@ impl Stock {
             .stderr(Stdio::null())
             .spawn()
             .expect("php-fpm");
-        let stock = Stock { process, dir };
+        let stock = Stock {
+            _process: process::Guard::terminate(process),
+            dir,
+        };
         until("php-fpm", || {
             Client::connect(&stock.dir.path().join("www.sock")).ok()
         });
@@ -197,14 +200,6 @@ fn the_log_has_php_fpms_lines() {
         comparable_line(&log, "exited on signal 15", theirs),
     );
     assert!(ours.starts_with(&theirs), "{ours}\n{theirs}");
-}
-
-impl Drop for Stock {
-    fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.process.id() as i32);
-        let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
-        let _ = self.process.wait();
-    }
 }
 
 #[test]
@@ -292,8 +287,7 @@ fn sleep_is_not_cut_short() {
 #[test]
 fn what_is_slow_is_written_down_before_it_is_ended() {
     let daemon = daemon("request_terminate_timeout = \"1s\"\n");
-    let answer = daemon.get("www", "slow.php?how=sleep");
-    assert_starts(&answer.text(), "Status: 504");
+    assert_starts(&daemon.get("www", "slow.php?how=sleep").text(), "Status: 504");
     daemon.wait_for("finished trace of ");
     let text = entry(&daemon.dir.join("slow.log"));
     assert_contains(&text, "] sleep() ");

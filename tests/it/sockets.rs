@@ -9,12 +9,10 @@ const HOLD: &str =
 
 fn start(pools: &[(&str, &str)]) -> Daemon {
     let daemon = Daemon::start(|dir| {
-        let pools = pools.iter().map(|(name, settings)| {
-            let settings = settings.replace("DIR", &dir.display().to_string());
-            pool(dir, name, &settings, PHP)
-        });
-        let control = with_control(dir);
-        control + &pools.collect::<String>()
+        let pools = pools
+            .iter()
+            .map(|(name, settings)| pool(dir, name, settings, PHP));
+        with_control(dir) + &pools.collect::<String>()
     });
     daemon.write("ok.php", "<?php echo 'fine';");
     daemon.write("hold.php", HOLD);
@@ -22,9 +20,8 @@ fn start(pools: &[(&str, &str)]) -> Daemon {
 }
 
 fn forkyard(daemon: &Daemon, arguments: &[&str]) -> (String, Option<i32>) {
-    let output = daemon.run(arguments);
-    let text = [output.stdout, output.stderr].concat();
-    (String::from_utf8_lossy(&text).into_owned(), output.status.code())
+    let (code, text) = daemon.said(arguments);
+    (text, code)
 }
 
 fn hold(daemon: &Daemon, name: &str) -> Client {

@@ -26,10 +26,7 @@ fn daemon() -> (Daemon, u32) {
 }
 
 fn daemon_with(settings: &str) -> (Daemon, u32) {
-    let daemon = Daemon::start(|dir| {
-        let settings = settings.replace("{DIR}", &dir.display().to_string());
-        php_pool(dir, &format!("pm = \"static\"\nmax_children = 1\n{settings}"), "")
-    });
+    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
     let worker = daemon.wait_for_workers("www", 1)[0];
     let script = daemon.write("hello.php", "<?php echo 'Hello, World';");
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
@@ -130,7 +127,7 @@ fn a_kept_connection_costs_wait_read_and_write() {
 
 #[test]
 fn an_access_log_costs_one_write() {
-    let (daemon, worker) = daemon_with("access.log = \"{DIR}/access\"\n");
+    let (daemon, worker) = daemon_with("access.log = \"DIR/access\"\n");
     let params = Params::get(&daemon.dir, "hello.php", "");
     let mut client = daemon.client("www").kept();
     client.request(&params, b"").expect("answer");
@@ -188,8 +185,7 @@ fn a_request_that_is_passed_on_by_http_costs_two_waits_two_reads_and_two_writes(
     std::thread::spawn(move || serve_http(listener));
     let daemon = Daemon::start(|dir| {
         let application = format!("runtime = \"http\"\naddress = \"{}\"\n", address.display());
-        let settings = "pm = \"static\"\nmax_children = 1\n";
-        pool(dir, "www", settings, &application)
+        pool(dir, "www", "", &application)
     });
     let worker = daemon.wait_for_workers("www", 1)[0];
     let params = Params::get(&daemon.dir, "hello", "");

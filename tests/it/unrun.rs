@@ -29,10 +29,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
         make_writable(dir);
         let mut text = with_control(dir);
         for (name, application) in [("zygote", ""), ("own", "preloader = \"own\"\n")] {
-            let application = format!(
-                "{application}php_admin_value = {{ open_basedir = \"{}/www\" }}\n",
-                dir.display()
-            );
+            let application = format!("{application}php_admin_value = {{ open_basedir = \"DIR/www\" }}\n");
             let version = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
             text += &pool(dir, name, STATIC, &(version + &application));
         }
@@ -159,8 +156,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
             let case = format!("{pool} {cause} {path}");
             let count: &mut u64 = counts.entry(*cause).or_default();
             *count += 1;
-            let given = daemon.ask(pool, params);
-            assert_eq!(given.body(), *answer, "{case}");
+            assert_eq!(daemon.ask(pool, params).body(), *answer, "{case}");
             let found = until(&case, || {
                 let all = refusals(&daemon, pool);
                 all.into_iter().find(|it| it.0 == *cause && it.1 == *count)
@@ -207,8 +203,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
         }
     }
     let before = refusals(&daemon, "own");
-    let output = forkyard(&["reload", "--all"], dir).output().expect("forkyard");
-    assert_success(&output);
+    assert_success(&forkyard(&["reload", "--all"], dir).output().expect("forkyard"));
     wait_until("the old workers to leave", || refusals(&daemon, "own") == before);
     set_mode(&www.join("closed"), 0o755);
 }

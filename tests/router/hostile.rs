@@ -58,8 +58,7 @@ fn a_silent_client_costs_nobody_anything_and_is_closed() {
 fn a_connection_is_over_with_the_router_s_own_answer_whether_the_client_closes_it_or_not() {
     let stand = Stand::start_with(&["shop"], &["max=1"], "client_timeout = \"10m\"\n");
     let mut client = stand.client();
-    let answer = stand.ask(&mut client, "missing", "x", b"");
-    assert_contains(&answer.text(), "404 ");
+    assert_contains(&stand.ask(&mut client, "missing", "x", b"").text(), "404 ");
     stand.wait_for_number("connections", 0);
     drop(client);
 }

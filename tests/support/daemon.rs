@@ -1,7 +1,7 @@
 //! A real forkyard daemon in a temporary directory.
 
 use super::fcgi::{Answer, Client, Params};
-use super::{ear, is_root, place_library, process, until, write_program};
+use super::{ear, is_root, place_library, process, text_of, until, write_program};
 use nix::sys::signal::Signal;
 use std::fmt::Write as _;
 use std::fs;
@@ -40,8 +40,12 @@ pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
     )
 }
 
+/// A pool's tables; what the settings leave out is the usual: a socket below the directory, one worker, `www-data`.
 pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String {
     let mut text = format!("[pool.{name}]\n");
+    if !settings.lines().any(|line| line.starts_with("pm")) {
+        text.push_str("pm = \"static\"\nmax_children = 1\n");
+    }
     if !settings.lines().any(|line| line.starts_with("listen")) {
         let _ = writeln!(
             text,
@@ -54,7 +58,14 @@ pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String
     }
     text.push_str(settings);
     let _ = write!(text, "\n[pool.{name}.application]\n{application}\n");
-    text
+    placed(&text, dir)
+}
+
+/// A configuration with the directory for `DIR`.
+pub fn placed(text: &str, dir: &Path) -> String {
+    let dir = dir.display();
+    text.replace("DIR/", &format!("{dir}/"))
+        .replace("DIR\"", &format!("{dir}\""))
 }
 
 /// A folder of an application, with its files, that the pool's user may write to; scripts (`#!`) are executable.
@@ -91,10 +102,14 @@ pub fn forkyard(arguments: &[&str], dir: &Path) -> Command {
     command
 }
 
+/// All that a command wrote.
+pub fn told(output: &Output) -> String {
+    text_of(&[&output.stdout[..], &output.stderr].concat())
+}
+
 pub fn said_by(command: &mut Command) -> (Option<i32>, String) {
     let output = command.output().expect("a command");
-    let both = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&both).into_owned())
+    (output.status.code(), told(&output))
 }
 
 pub fn make_writable(dir: &Path) {
@@ -110,6 +125,19 @@ impl Daemon {
     pub fn serving(runtime: &str, root: impl AsRef<Path>, settings: &str, more: &str) -> Daemon {
         let application = application_in(runtime, root, more);
         Daemon::start(|dir| pool(dir, "www", settings, &application))
+    }
+
+    /// What a command writes to its standard output.
+    pub fn shown(&self, arguments: &[&str]) -> String {
+        text_of(&self.run(arguments).stdout)
+    }
+
+    /// A command by the control socket: the configuration may be broken.
+    pub fn at_socket(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        command.arg(arguments[0]).arg("--socket");
+        command.arg(self.dir.join("control.sock")).args(&arguments[1..]);
+        command
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {
@@ -142,7 +170,7 @@ impl Daemon {
     pub fn start(configure: impl FnOnce(&Path) -> String) -> Daemon {
         let dir = directory();
         let path = dir.path().to_owned();
-        fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
+        fs::write(path.join("forkyard.toml"), placed(&configure(&path), &path)).expect("configuration");
         let mut daemon = Daemon::start_in(&path);
         daemon._dir = Some(dir);
         daemon
@@ -158,7 +186,7 @@ impl Daemon {
     pub fn start_kept(configure: impl FnOnce(&Path) -> String) -> Daemon {
         let dir = directory();
         let path = dir.path().to_owned();
-        fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
+        fs::write(path.join("forkyard.toml"), placed(&configure(&path), &path)).expect("configuration");
         let mut command = forkyard(&["run", "--keeper"], &path);
         command.env_remove("NOTIFY_SOCKET");
         let mut daemon = Daemon::launch(&path, command);

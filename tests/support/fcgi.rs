@@ -91,6 +91,13 @@ impl Answer {
             .map_or_else(String::new, |(_, body)| body.to_owned())
     }
 
+    /// The status line's text; `200` where there is none.
+    pub fn status(&self) -> String {
+        let text = self.text();
+        let line = text.lines().find_map(|line| line.strip_prefix("Status: "));
+        line.unwrap_or("200").trim().to_owned()
+    }
+
     pub fn error_id(&self) -> String {
         let text = self.text();
         let id = text

@@ -1,7 +1,8 @@
 //! What most end-to-end tests use.
 
 pub use super::daemon::{
-    Daemon, application_in, directory, folder, forkyard, make_writable, php_pool, pool, said_by, with_control,
+    Daemon, application_in, directory, folder, forkyard, make_writable, php_pool, pool, said_by, told,
+    with_control,
 };
 pub use super::fcgi::{Answer, Client, Params};
 pub use super::nginx::{Nginx, curl, free_port, upload};

@@ -1,7 +1,9 @@
 //! Looking at processes through /proc.
 
+use nix::sys::signal::Signal;
 use std::fs;
-use std::process::{Child, ExitStatus};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
 
 pub fn children(pid: u32) -> Vec<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -49,10 +51,54 @@ pub fn user_and_group(pid: u32) -> [String; 2] {
     })
 }
 
-pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
+pub fn signal(pid: u32, signal: Signal) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), signal).expect("kill");
 }
 
 pub fn wait(child: &mut Child, what: &str) -> ExitStatus {
     super::until(what, || child.try_wait().expect("wait"))
+}
+
+/// A child that gets a signal, and is waited for, at the end.
+pub struct Guard(pub Child, Signal);
+
+impl Guard {
+    pub fn kill(child: Child) -> Guard {
+        Guard(child, Signal::SIGKILL)
+    }
+
+    pub fn terminate(child: Child) -> Guard {
+        Guard(child, Signal::SIGTERM)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.0.try_wait().ok().flatten().is_none() {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.0.id() as i32), self.1);
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// A mounted file system; it is unmounted at the end.
+pub struct Mounted(pub PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+pub fn wait_for_end(pid: u32) {
+    super::wait_until(&format!("the end of {pid}"), || !runs(pid));
+}
+
+pub fn wait_for_ends<'p>(pids: impl IntoIterator<Item = &'p u32>) {
+    pids.into_iter().for_each(|pid| wait_for_end(*pid));
+}
+
+/// The first child with this title.
+pub fn child_titled(pid: u32, wanted: &str) -> Option<u32> {
+    children(pid).into_iter().find(|pid| title(*pid) == wanted)
 }

@@ -113,8 +113,7 @@ fn a_wiki_is_installed_written_and_illustrated() {
     log_in(&wiki);
     write_a_page(&wiki);
     upload_pictures(&wiki);
-    let search = wiki.page("/doku.php?id=start&do=search&q=yard");
-    assert_contains(&search, "Search");
+    assert_contains(&wiki.page("/doku.php?id=start&do=search&q=yard"), "Search");
     read_by_many(&wiki);
     log_out(&wiki);
     assert_quiet(&wiki.daemon);
@@ -215,8 +214,7 @@ fn write_a_page(wiki: &Wiki) {
     assert_eq!(saved.status, 302, "{}", saved.head);
     let page = wiki.page("/doku.php?id=start");
     assert_contains(&page, "<strong>yard</strong> &amp; &lt;nobr&gt; ümläut");
-    let raw = wiki.browse("/doku.php?id=start&do=export_raw", &[]).text();
-    assert_eq!(raw, PAGE);
+    assert_eq!(wiki.browse("/doku.php?id=start&do=export_raw", &[]).text(), PAGE);
 }
 
 fn read_by_many(wiki: &Wiki) {
@@ -236,8 +234,7 @@ fn read_by_many(wiki: &Wiki) {
     curl(&[&many[..], &rest[..]].concat());
     for reader in 1..=100 {
         let file = wiki.daemon.dir.join(format!("page{reader}.html"));
-        let page = fs::read_to_string(file).expect("a page");
-        assert_eq!(page, PAGE, "reader {reader}");
+        assert_eq!(fs::read_to_string(file).expect("a page"), PAGE, "reader {reader}");
     }
 }
 

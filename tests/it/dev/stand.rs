@@ -170,9 +170,7 @@ impl Dev {
         assert!(family.len() > 3, "{family:?}");
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
-        wait_until("the end of what it started", || {
-            family.iter().all(|pid| !process::runs(*pid))
-        });
+        process::wait_for_ends(&family);
     }
 
     fn family(&self) -> Vec<u32> {

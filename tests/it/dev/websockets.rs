@@ -12,8 +12,7 @@ fn passes(files: &[(&str, &str)], file: &str, code: impl Fn(&str) -> String) {
     let files: Vec<(&str, &str)> = files.iter().copied().chain([(file, &*first)]).collect();
     let (_dir, root) = site(&files);
     let dev = Dev::start(&root);
-    let page = dev.get("/page");
-    assert_eq!(page.status, 200, "{file}: {}", dev.said());
+    assert_eq!(dev.get("/page").status, 200, "{file}: {}", dev.said());
     let address = format!("ws://127.0.0.1:{}/ws", dev.port);
     let mut socket = Socket::open(&address);
     let greeting = socket.hear();

@@ -249,8 +249,7 @@ fn applications_of_every_kind_are_served_from_one_directory() {
     let wrong = wrong.join("\n---\n");
     assert!(wrong.is_empty(), "{wrong}\n{}\n{}", nginx.errors(), daemon.log());
     if is_root() {
-        let said = ask("/pages/link");
-        assert_lacks(&said, "hunter2");
+        assert_lacks(&ask("/pages/link"), "hunter2");
     }
     let url = format!("http://127.0.0.1:{port}/node/sum");
     let json = [
@@ -261,8 +260,7 @@ fn applications_of_every_kind_are_served_from_one_directory() {
         &url,
     ];
     assert_eq!(curl(&json), "42");
-    let errors = nginx.errors();
-    assert_lacks(&errors, "uninitialized");
+    assert_lacks(&nginx.errors(), "uninitialized");
 }
 
 #[test]

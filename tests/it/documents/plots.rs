@@ -14,8 +14,7 @@ const FIGURES: &str = r#"{"forkyard": "forkyard 0.1.0", "machine": "2 processors
 fn plot(figures: &Path, plots: &Path) {
     let mut bench = Command::new(root().join("scripts/bench"));
     bench.arg("--from").arg(figures).arg("--plot").arg(plots);
-    let output = bench.output().expect("scripts/bench");
-    assert_success(&output);
+    assert_success(&bench.output().expect("scripts/bench"));
 }
 
 #[test]

@@ -125,8 +125,7 @@ fn the_sample_site_of_conf_is_served() {
 #[test]
 fn the_sample_configuration_is_right_as_it_is() {
     let file = root().join("conf/forkyard.toml").display().to_string();
-    let output = super::forkyard(&["check", "-c", &file]);
-    assert_success(&output);
+    assert_success(&super::forkyard(&["check", "-c", &file]));
 }
 
 /// nginx's warnings and errors for a site.
@@ -193,8 +192,7 @@ fn responder() -> PathBuf {
     if profile.ends_with("release") {
         command.arg("--release");
     }
-    let output = command.current_dir(root()).output().expect("cargo");
-    assert_success(&output);
+    assert_success(&command.current_dir(root()).output().expect("cargo"));
     profile.join("examples/responder")
 }
 

@@ -7,8 +7,11 @@ use crate::support::prelude::*;
 fn command(jobs: &Jobs, arguments: &[&str]) -> (Option<i32>, String, String) {
     let whole: Vec<&str> = ["jobs"].iter().chain(arguments).copied().collect();
     let output = forkyard(&whole, &jobs.dir()).output().expect("forkyard");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code(),
+        text_of(&output.stdout),
+        text_of(&output.stderr),
+    )
 }
 
 const CONTROL: &str = "control = \"@DIR/control.sock\"\n";
@@ -112,8 +115,7 @@ fn a_command_reads_the_configuration_once() {
         .expect("strace");
     assert_success(&output);
     let opened = fs::read_to_string(trace).expect("a trace");
-    let count = opened.matches("forkyard.toml\"").count();
-    assert_eq!(count, 1, "{opened}");
+    assert_eq!(opened.matches("forkyard.toml\"").count(), 1, "{opened}");
 }
 
 #[test]

@@ -32,13 +32,11 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
     daemon.keep(dir);
     let jobs = Jobs { daemon };
     goes_on(&jobs, "reload", |jobs| {
-        let reload = forkyard(&["reload"], &jobs.dir()).output().expect("reload");
-        assert_success(&reload);
+        assert_success(&forkyard(&["reload"], &jobs.dir()).output().expect("reload"));
     });
     let before = jobs.keeper_of_jobs(jobs.daemon.pid());
     goes_on(&jobs, "upgrade", |jobs| {
-        let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
-        assert_success(&upgrade);
+        assert_success(&forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade"));
     });
     let kept = jobs.push("gate", json!({"payload": "never"}));
     let late = jobs.push(
@@ -46,8 +44,7 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
         json!({"payload": "never", "timeout_ms": 2_000, "attempts": 1}),
     );
     let workers = [jobs.wait_for_start(kept, 1), jobs.wait_for_start(late, 1)];
-    let upgrade = forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade");
-    assert_success(&upgrade);
+    assert_success(&forkyard(&["upgrade"], &jobs.dir()).output().expect("upgrade"));
     jobs.ask(&json!({"command": "cancel", "id": kept}));
     assert_eq!(jobs.wait(kept)["state"], "cancelled");
     let late = jobs.wait(late);
@@ -83,9 +80,8 @@ fn workers_that_a_reload_keeps_take_over_how_long_they_may_take_to_leave() {
         "hold.php",
         "<?php file_put_contents(__DIR__ . '/out/held', getmypid() . \"\\n\"); while (true) sleep(60);",
     );
-    let mut client = daemon.client("www");
     let params = Params::get(&daemon.dir, "hold.php", "");
-    client.send(&params, b"").expect("the request");
+    let _client = daemon.send("www", &params);
     let held: u32 = until("the request to run", || {
         let said = fs::read_to_string(daemon.dir.join("out/held")).ok()?;
         said.strip_suffix('\n')?.parse().ok()
@@ -103,9 +99,7 @@ fn workers_that_a_reload_keeps_take_over_how_long_they_may_take_to_leave() {
     let more = elsewhere.replace("max_children = 1\n", "max_children = 2\n");
     fs::write(&path, more).expect("the configuration");
     daemon.signal(Signal::SIGUSR2);
-    wait_until("the end of the worker, in less than 10 minutes", || {
-        !process::runs(held)
-    });
+    process::wait_for_end(held);
 }
 
 #[test]

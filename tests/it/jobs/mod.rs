@@ -261,10 +261,7 @@ impl Jobs {
 
     pub fn keeper_of_jobs(&self, master: u32) -> u32 {
         until("the process that keeps jobs", || {
-            let children = process::children(master);
-            children
-                .into_iter()
-                .find(|pid| process::title(*pid) == "forkyard: jobs")
+            process::child_titled(master, "forkyard: jobs")
         })
     }
 }

@@ -174,6 +174,5 @@ fn jobs_whose_addition_is_not_answered_are_added_again_from_the_same_place() {
     answer(&mut next, "open", 2);
     assert_eq!(hear(&mut next)["command"], "sequence-end");
     answer(&mut next, "complete", 2);
-    let output = child.wait_with_output().expect("forkyard");
-    assert_success(&output);
+    assert_success(&child.wait_with_output().expect("forkyard"));
 }

@@ -137,25 +137,13 @@ impl Holding {
     }
 }
 
-struct Full<'d>(&'d Path);
-
-impl Full<'_> {
-    fn mount(path: &Path) -> Full<'_> {
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=4m,mode=777", "tmpfs"])
-            .arg(path)
-            .status();
-        assert!(mounted.expect("mount").success());
-        let full = fs::write(path.join("filler"), vec![0; 8 << 20]);
-        assert!(full.is_err(), "there is no room left");
-        Full(path)
-    }
-}
-
-impl Drop for Full<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
+fn fill(path: &Path) -> process::Mounted {
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=4m,mode=777", "tmpfs"]);
+    assert!(mount.arg(path).status().expect("mount").success());
+    let full = fs::write(path.join("filler"), vec![0; 8 << 20]);
+    assert!(full.is_err(), "there is no room left");
+    process::Mounted(path.to_owned())
 }
 
 #[test]
@@ -217,11 +205,11 @@ fn a_store_that_can_not_be_opened_is_told_of_at_once_and_tried_again() {
 
     let directory = std::cell::RefCell::new(None);
     let full = start(&|store| {
-        std::mem::forget(Full::mount(store));
+        std::mem::forget(fill(store));
         *directory.borrow_mut() = Some(store.to_owned());
     });
     let store = directory.take().expect("a directory");
-    let mounted = Full(&store);
+    let mounted = process::Mounted(store.clone());
     assert_refused(&full, "full at start", &["full", "disk I/O error"]);
     fs::remove_file(store.join("filler")).expect("the filler");
     assert_stored(&full, "full at start");

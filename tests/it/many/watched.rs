@@ -71,8 +71,7 @@ fn a_file_that_appears_is_a_pool_and_one_that_goes_ends_it() {
     fs::write(&elsewhere, site.text(3)).expect("a pool");
     symlink(&elsewhere, file(&site.pools, 3)).expect("a link");
     site.serves(3);
-    let before = site.daemon.get("p2", "hello.php");
-    assert_eq!(before.body(), "hello");
+    assert_eq!(site.daemon.get("p2", "hello.php").body(), "hello");
     fs::remove_file(file(&site.pools, 1)).expect("unlink");
     site.ends(1);
     site.serves(2);
@@ -97,8 +96,7 @@ fn a_file_that_is_wrong_is_told_and_hurts_no_other() {
     site.serves(0);
     site.serves(1);
     fs::write(file(&site.pools, 2), "[pool.p2").expect("no pool");
-    let line = site.daemon.wait_for("p2.toml:1");
-    assert_contains(&line, "ERROR");
+    assert_contains(&site.daemon.wait_for("p2.toml:1"), "ERROR");
     fs::write(file(&site.pools, 3), site.text(3)).expect("a pool");
     site.serves(3);
     fs::write(file(&site.pools, 2), site.text(2)).expect("a pool");

@@ -79,8 +79,7 @@ impl Application<'_> {
             };
             let settings = format!("{ONE}{own}");
             let sessions = format!(
-                "php_admin_value = {{ \"session.save_path\" = \"{}/app/{}\", memory_limit = \"64M\" }}\n",
-                dir.display(),
+                "php_admin_value = {{ \"session.save_path\" = \"DIR/app/{}\", memory_limit = \"64M\" }}\n",
                 self.writable[0]
             );
             let boot = format!(

@@ -105,13 +105,10 @@ fn each_failure_has_its_report_and_the_pool_comes_when_it_is_mended() {
     each(CASES, |case| {
         let refusal = daemon.get(case.name, "any.php");
         assert_starts(&refusal.text(), "Status: 503");
-        let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-            .args(["error", &refusal.error_id(), "--json", "--socket"])
-            .arg(daemon.dir.join("control.sock"))
-            .output()
-            .expect("forkyard");
-        let report = String::from_utf8_lossy(&output.stdout).into_owned();
-        let report: Value = serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report} {output:?}"));
+        let report = daemon
+            .at_socket(&["error", &refusal.error_id(), "--json"])
+            .output();
+        let report = parsed(&text_of(&report.expect("forkyard").stdout));
         let error = &report["error"];
         let step = match case.summary {
             "" => "SPAWNING_KIT_HANDSHAKE_PERFORM",
@@ -188,8 +185,7 @@ fn boot_and_warm_up_requests_leave_the_application_and_nothing_else() {
     ] {
         daemon.wait_for(line);
     }
-    let line = daemon.wait_for("told in a request");
-    assert_contains(&line, "WARNING: [pool www]");
+    assert_contains(&daemon.wait_for("told in a request"), "WARNING: [pool www]");
     let workers = daemon.wait_for_workers("www", 2);
     for worker in &workers {
         process::signal(*worker, Signal::SIGKILL);

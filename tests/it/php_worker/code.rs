@@ -47,13 +47,7 @@ fn counting(application: &str) -> Daemon {
         for path in ["boots", "fill"] {
             make_writable(&dir.join(path));
         }
-        worker_pool(
-            dir,
-            "www",
-            "worker.php",
-            ONE,
-            &application.replace("DIR", &dir.display().to_string()),
-        )
+        worker_pool(dir, "www", "worker.php", ONE, application)
     });
     daemon.wait_for_workers("www", 1);
     daemon
@@ -103,11 +97,8 @@ fn a_watched_file_that_changes_leads_to_a_new_boot_and_one_that_is_broken_change
         fs::write(dir.join("worker.php"), READS).expect("write");
         fs::write(dir.join("src/one.php"), one("first")).expect("write");
         fs::write(dir.join("config/app.yaml"), "a").expect("write");
-        let watch = format!(
-            "watch = [\"{0}/src/**/*.php\", \"{0}/config/*.yaml\", \"{0}/gone/*.php\"]\n",
-            dir.display()
-        );
-        worker_pool(dir, "www", "worker.php", ONE, &watch)
+        let watch = "watch = [\"DIR/src/**/*.php\", \"DIR/config/*.yaml\", \"DIR/gone/*.php\"]\n";
+        worker_pool(dir, "www", "worker.php", ONE, watch)
     });
     let says = |text: &str| wait_until(text, || say(&daemon, "www", "") == text);
     says("first a");

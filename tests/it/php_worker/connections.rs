@@ -51,8 +51,7 @@ fn they_are_cut_refused_or_kept() {
     of_boot.set_nonblocking(true).expect("fcntl");
     assert!(of_boot.read(&mut said).is_err(), "nothing more came");
 
-    let refusal = daemon.get("refuse", "any.php");
-    assert_starts(&refusal.text(), "Status: 503");
+    assert_starts(&daemon.get("refuse", "any.php").text(), "Status: 503");
     let line = daemon.wait_for("the boot has left connections open: ");
     assert_contains(&line, "server.sock");
 }

@@ -67,8 +67,7 @@ fn workers_that_are_killed_or_whose_client_leaves_are_made_anew() {
     let daemon = both("", "");
     let pid = || say(&daemon, "loop", "pid", "").parse::<u32>().expect("a pid");
     let first = pid();
-    let answer = ask(&daemon, "loop", &case(&daemon, "crash", ""), b"");
-    assert!(!answer.ended);
+    assert!(!ask(&daemon, "loop", &case(&daemon, "crash", ""), b"").ended);
     daemon.wait_for("exited on signal 11 (SIGSEGV");
     let second = pid();
     assert_ne!(second, first);
@@ -76,8 +75,7 @@ fn workers_that_are_killed_or_whose_client_leaves_are_made_anew() {
     wait_until("another worker", || !process::runs(second));
     let third = pid();
     assert_ne!(third, second);
-    let mut client = daemon.client("loop");
-    client.send(&case(&daemon, "flood", ""), b"").expect("send");
+    let client = daemon.send("loop", &case(&daemon, "flood", ""));
     drop(client);
     wait_until("another worker", || !process::runs(third));
     assert_ne!(pid(), third);

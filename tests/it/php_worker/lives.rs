@@ -52,9 +52,8 @@ fn status_ping_and_logs_are_as_in_any_pool() {
         write_script(dir, LOOP);
         let settings = format!(
             "{ONE}status_path = \"/status\"\nping = {{ path = \"/ping\" }}\n\
-             access = {{ log = \"{0}/access.log\", format = \"%m %r %s %f\" }}\n\
-             slowlog = \"{0}/slow.log\"\nrequest_slowlog_timeout = \"1s\"\n",
-            dir.display()
+             access = {{ log = \"DIR/access.log\", format = \"%m %r %s %f\" }}\n\
+             slowlog = \"DIR/slow.log\"\nrequest_slowlog_timeout = \"1s\"\n"
         );
         worker_pool(dir, "www", "worker.php", &settings, "")
     });
@@ -79,9 +78,7 @@ fn status_ping_and_logs_are_as_in_any_pool() {
         &format!("GET /index.php 200 {}/worker.php", daemon.dir.display()),
     );
     let go = daemon.dir.join("go");
-    let mut slow = daemon.client("www");
-    slow.send(&case(&daemon, "hold", &format!("file={}", go.display())), b"")
-        .expect("send");
+    let mut slow = daemon.send("www", &case(&daemon, "hold", &format!("file={}", go.display())));
     let trace = until("the trace", || {
         let text = fs::read_to_string(daemon.dir.join("slow.log")).ok()?;
         text.contains("forkyard_handle_request() ").then_some(text)
@@ -112,8 +109,7 @@ fn the_status_shows_the_boot_and_why_workers_have_ended() {
     }
     say(&daemon, "www", "keep", "");
     say(&daemon, "www", "fatal", "");
-    let mut client = daemon.client("www");
-    client.send(&case(&daemon, "flood", ""), b"").expect("send");
+    let client = daemon.send("www", &case(&daemon, "flood", ""));
     drop(client);
     for _ in 0..2 {
         say(&daemon, "ends", "", "");

@@ -32,10 +32,8 @@ fn worker_pool(dir: &Path, name: &str, script: &str, settings: &str, application
 }
 
 fn mode_pool(dir: &Path, name: &str, script: &str, settings: &str, application: &str) -> String {
-    let application = format!(
-        "runtime = \"php\"\nversion = \"{PHP}\"\nworker = \"{}/{script}\"\n{application}",
-        dir.display()
-    );
+    let application =
+        format!("runtime = \"php\"\nversion = \"{PHP}\"\nworker = \"DIR/{script}\"\n{application}");
     pool(dir, name, settings, &application)
 }
 
@@ -47,11 +45,10 @@ fn ordinary_pool(dir: &Path, name: &str, settings: &str, application: &str) -> S
 fn both(settings: &str, application: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         write_scripts(dir);
-        let application = application.replace("DIR", &dir.display().to_string());
         let settings = format!("{ONE}{settings}");
         let snapshot = format!("worker_mode = \"snapshot\"\n{application}");
-        ordinary_pool(dir, "www", &settings, &application)
-            + &worker_pool(dir, "loop", "worker.php", &settings, &application)
+        ordinary_pool(dir, "www", &settings, application)
+            + &worker_pool(dir, "loop", "worker.php", &settings, application)
             + &mode_pool(dir, "snap", "worker.php", &settings, &snapshot)
     });
     make_writable(&daemon.dir);
@@ -89,15 +86,10 @@ fn post(params: Params, content_type: &str, body: &str) -> Params {
 }
 
 fn status(daemon: &Daemon, arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .arg("status")
-        .args(arguments)
-        .arg("--socket")
-        .arg(daemon.dir.join("control.sock"))
-        .output()
-        .expect("forkyard");
+    let mut command = daemon.at_socket(&[&["status"], arguments].concat());
+    let output = command.output().expect("forkyard");
     assert_success(&output);
-    String::from_utf8(output.stdout).expect("UTF-8")
+    text_of(&output.stdout)
 }
 
 fn status_of(daemon: &Daemon, pool: &str) -> Value {

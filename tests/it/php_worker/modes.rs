@@ -138,8 +138,7 @@ fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
             ),
             None => format!("{{pool=\"{name}\",mode=\"{}\"}} 1", case.mode),
         };
-        let metrics = metrics_of();
-        assert_contains(&metrics, &format!("forkyard_pool_boot_info{labels}"));
+        assert_contains(&metrics_of(), &format!("forkyard_pool_boot_info{labels}"));
     }
     let line = daemon.wait_for("each request boots the application: this kernel can't put a worker back");
     assert_contains(&line, "[pool auto]");

@@ -27,7 +27,7 @@ fn snapshot(settings: &str, application: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         write_scripts(dir);
         let settings = format!("{ONE}{settings}");
-        let application = format!("{SETTINGS}{application}").replace("DIR", &dir.display().to_string());
+        let application = format!("{SETTINGS}{application}");
         with_control(dir)
             + &ordinary_pool(dir, "www", &settings, &application)
             + &snapshot_pool(dir, "snap", "worker.php", &settings, &application)
@@ -84,13 +84,11 @@ fn each_request_begins_with_what_has_booted_after_any_end_of_the_one_before() {
         assert_eq!(say(&daemon, "snap", "directory", ""), "home 022", "{name}");
         assert_eq!(pid(&daemon), before, "{name}: it is the same process");
     }
-    let mut client = daemon.client("snap");
-    client.send(&case(&daemon, "flood", ""), b"").expect("send");
+    let client = daemon.send("snap", &case(&daemon, "flood", ""));
     drop(client);
     assert_eq!(say(&daemon, "snap", "memory of the process", ""), FRESH);
     assert_eq!(pid(&daemon), before);
-    let answer = ask(&daemon, "snap", &case(&daemon, "crash", ""), b"");
-    assert!(!answer.ended);
+    assert!(!ask(&daemon, "snap", &case(&daemon, "crash", ""), b"").ended);
     daemon.wait_for("exited on signal 11 (SIGSEGV");
     assert_eq!(say(&daemon, "snap", "memory of the process", ""), FRESH);
     let facts = facts(&daemon, "snap");
@@ -388,8 +386,7 @@ fn each_request_boots_where_the_kernel_refuses_to_put_a_worker_back() {
         say(&daemon, "auto", "marks", "").split(',').next(),
         Some("[\"1\"")
     );
-    let refusal = daemon.get("rewind", "any.php");
-    assert_starts(&refusal.text(), "Status: 503");
+    assert_starts(&daemon.get("rewind", "any.php").text(), "Status: 503");
     daemon.wait_for("userfaultfd: Operation not permitted");
 }
 
@@ -465,8 +462,7 @@ fn warm_up_requests_and_functions_around_the_snapshot() {
     for _ in 0..4 {
         assert_eq!(ask(), format!("{booted},{rest}"));
     }
-    let refusal = daemon.get("fails", "any.php");
-    assert_starts(&refusal.text(), "Status: 503");
+    assert_starts(&daemon.get("fails", "any.php").text(), "Status: 503");
     daemon.wait_for("a function of forkyard_before_snapshot() failed");
 }
 

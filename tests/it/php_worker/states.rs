@@ -246,8 +246,7 @@ fn no_answer_has_another_users_token() {
         let all = format!("{}{}", answer.text(), answer.error_text());
         assert!(answer.ended && all.contains(own), "round {round}: {all}");
         assert!(!all.contains(other), "round {round}, {bits:b}: {all}");
-        let is_said = all.contains("X-User");
-        assert_eq!(is_said, bits & 4 != 0, "round {round}: {all}");
+        assert_eq!(all.contains("X-User"), bits & 4 != 0, "round {round}: {all}");
     }
 }
 

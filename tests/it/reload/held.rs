@@ -104,8 +104,7 @@ fn a_directory_of_settings_that_is_gone_is_missed_by_none() {
     let old = shown(&daemon, "early");
     fs::rename(daemon.dir.join("etc"), daemon.dir.join("gone")).expect("the directory is ours");
     assert_eq!(shown(&daemon, "late"), old);
-    let line = daemon.wait_for(TOLD);
-    assert_contains(&line, "etc/conf.d/10-a.ini and ");
+    assert_contains(&daemon.wait_for(TOLD), "etc/conf.d/10-a.ini and ");
     fs::rename(daemon.dir.join("gone"), daemon.dir.join("etc")).expect("the directory is ours");
     assert_eq!(shown(&daemon, "later"), old);
 }

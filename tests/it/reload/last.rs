@@ -18,12 +18,11 @@ fn write(daemon: &Daemon, text: &str) {
 }
 
 fn last(daemon: &Daemon) -> Value {
-    let socket = daemon.dir.join("control.sock");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command.args(["status", "--json", "--socket"]).arg(socket);
-    let output = command.output().expect("forkyard");
-    let status: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    status["last_reload"].clone()
+    let output = daemon
+        .at_socket(&["status", "--json"])
+        .output()
+        .expect("forkyard");
+    parsed(&text_of(&output.stdout))["last_reload"].clone()
 }
 
 fn wait_for_last(daemon: &Daemon, by: &str, result: &str) -> Value {

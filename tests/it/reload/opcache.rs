@@ -34,11 +34,8 @@ fn preloaded_code_is_there_and_a_reload_takes_up_the_new() {
             dir.join("preload.php"),
             "<?php class Greeting { const TEXT = 'hello'; } file_put_contents('php://stderr', posix_geteuid() . PHP_EOL);",
         );
-        let value = format!(
-            "php_admin_value = {{ opcache.preload = \"{}/preload.php\" }}\n",
-            dir.display()
-        );
-        php_pool(dir, STATIC, &value)
+        let value = "php_admin_value = { opcache.preload = \"DIR/preload.php\" }\n";
+        php_pool(dir, STATIC, value)
     };
     let daemon = Daemon::start(preload);
     daemon.write("greet.php", "<?php echo Greeting::TEXT, posix_geteuid();");

@@ -126,20 +126,13 @@ fn a_changed_php_ini_or_a_file_beside_it_counts() {
 fn a_pool_that_could_not_start_is_tried_again() {
     let preload = |dir: &Path| {
         fs::write(dir.join("preload.php"), "<?php throw new Exception('no');").expect("write");
-        let application = format!(
-            "php_admin_value = {{ opcache.preload = \"{}/preload.php\" }}\n",
-            dir.display()
-        );
-        named(dir, "www", "", &application).replace("pm = \"static\"", "pm = \"ondemand\"")
+        let application = "php_admin_value = { opcache.preload = \"DIR/preload.php\" }\n";
+        named(dir, "www", "", application).replace("pm = \"static\"", "pm = \"ondemand\"")
     };
     let daemon = Daemon::start(preload);
-    let mut client = daemon.client("www");
-    client
-        .send(&Params::get(&daemon.dir, "hello.php", ""), b"")
-        .expect("send");
+    let mut client = daemon.send("www", &Params::get(&daemon.dir, "hello.php", ""));
     daemon.wait_for("the preloader can't start");
-    let refused = client.answer().expect("answer").text();
-    assert_starts(&refused, "Status: 503 ");
+    assert_starts(&client.answer().expect("answer").text(), "Status: 503 ");
     daemon.write("preload.php", "<?php const GREETING = 'hello';");
     daemon.write("hello.php", "<?php echo 'hello';");
     daemon.signal(Signal::SIGUSR2);

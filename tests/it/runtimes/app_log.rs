@@ -46,7 +46,6 @@ fn start(runtime: &str, file: &str, code: &str, settings: &str) -> Daemon {
             "node" => application = application.replace("node", "http") + "start_command = \"node app.js\"\n",
             _ => {}
         }
-        let settings = settings.replace("DIR", &dir.display().to_string());
         pool(dir, "www", &format!("{STATIC}{settings}"), &application)
     })
 }

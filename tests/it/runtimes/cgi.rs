@@ -1,6 +1,7 @@
 //! CGI programs: environment, bodies in both directions, and failures.
 
 use super::assert_echoes;
+use super::fastcgi_programs::{pid_in, wait_for_end};
 use crate::support::prelude::*;
 
 fn start(settings: &str) -> Daemon {
@@ -14,21 +15,6 @@ fn start(settings: &str) -> Daemon {
 
 fn program(daemon: &Daemon, name: &str, text: &str) {
     write_program(&daemon.dir.join(name), text);
-}
-
-fn status(answer: &Answer) -> String {
-    let text = answer.text();
-    let line = text.lines().find_map(|line| line.strip_prefix("Status: "));
-    line.unwrap_or("200").trim().to_owned()
-}
-
-fn pid_in(daemon: &Daemon, name: &str) -> u32 {
-    let path = daemon.dir.join(name);
-    until(name, || fs::read_to_string(&path).ok()?.trim().parse().ok())
-}
-
-fn wait_for_end(pid: u32) {
-    wait_until(&format!("the end of {pid}"), || !process::runs(pid));
 }
 
 #[test]
@@ -110,14 +96,13 @@ fn what_goes_wrong_is_told() {
         ("noise.cgi", "500 Internal Server Error", "it is no program"),
     ] {
         let answer = daemon.get("www", name);
-        assert_eq!(status(&answer), wanted, "{name}");
+        assert_eq!(answer.status(), wanted, "{name}");
         daemon.wait_for(line);
         assert!(answer.ended, "{name}");
     }
     daemon.wait_for("mute.cgi exited with code 3");
     let outside = Params::get(&daemon.dir, "x", "").with("SCRIPT_FILENAME", "/bin/ls");
-    let answer = daemon.ask("www", &outside);
-    assert_eq!(status(&answer), "403 Forbidden");
+    assert_eq!(daemon.ask("www", &outside).status(), "403 Forbidden");
     daemon.wait_for("/bin/ls lies outside application.root");
 }
 
@@ -130,7 +115,7 @@ fn standard_error_reaches_the_web_server_and_the_log() {
         "#!/bin/sh\necho oh dear >&2\nprintf 'Status: 204\\n\\n'\n",
     );
     let answer = daemon.get("www", "moan.cgi");
-    assert_eq!(status(&answer), "204");
+    assert_eq!(answer.status(), "204");
     assert_eq!(answer.error_text(), "oh dear\n");
     daemon.wait_for("moan.cgi said into stderr: \"oh dear\"");
 }
@@ -175,7 +160,7 @@ fn a_client_that_leaves_takes_its_program_along() {
     pids.into_iter().for_each(wait_for_end);
     daemon.wait_for("sleep.cgi was killed: the client left");
     assert_eq!(
-        status(&daemon.get("www", "none.cgi")),
+        daemon.get("www", "none.cgi").status(),
         "404 Not Found",
         "the worker serves on"
     );

@@ -19,10 +19,6 @@ fn start(settings: &str, concurrency: u32) -> Bench {
     )
 }
 
-fn table(daemon: &Daemon) -> String {
-    text_of(&daemon.run(&["status", "www"]).stdout)
-}
-
 #[test]
 fn idle_streams_do_not_count_against_concurrency() {
     each(MANAGERS, |settings| {
@@ -35,7 +31,7 @@ fn idle_streams_do_not_count_against_concurrency() {
         assert_eq!(page["requests in flight"], 10, "{page}");
         assert!(page["idle streams"].as_u64() >= Some(6), "{page}");
         wait_until("the table", || {
-            let table = table(&bench.daemon);
+            let table = bench.daemon.shown(&["status", "www"]);
             table.contains("9 in flight (") && table.contains(" idle)")
         });
         bench.mark("go");
@@ -60,11 +56,16 @@ fn requests_whose_answers_have_not_begun_count_and_a_full_pool_says_so() {
         "all workers are full, and requests wait: 2 workers have 4 requests (concurrency: 2 each), and 0 idle streams and WebSockets",
     );
     wait_until("the status", || {
-        table(&bench.daemon).contains("all workers are full: 4 requests, and 0 idle streams and WebSockets")
+        bench
+            .daemon
+            .shown(&["status", "www"])
+            .contains("all workers are full: 4 requests, and 0 idle streams and WebSockets")
     });
     assert_eq!(bench.marks("begun.").len(), 4, "the fifth waits");
     bench.finish(&mut clients);
-    wait_until("room", || !table(&bench.daemon).contains("are full"));
+    wait_until("room", || {
+        !bench.daemon.shown(&["status", "www"]).contains("are full")
+    });
     assert_eq!(bench.daemon.log().matches("all workers are full").count(), 1);
 }
 
@@ -74,8 +75,7 @@ fn idle_streams_are_limited_by_descriptors() {
     let bench = start("pm = \"static\"\nmax_children = 1\nrlimit_files = 80\n", 2);
     let mut streams: Vec<Client> = (0..42).map(|n| bench.send("begins", &n.to_string())).collect();
     wait_until("as many as may", || bench.marks("streams.").len() == 42);
-    let mut late = bench.daemon.client("www");
-    late.send(&params("begins", "late"), b"").expect("send");
+    let mut late = bench.daemon.send("www", &params("begins", "late"));
     bench.daemon.wait_for("1 workers have 2 requests (concurrency: 2 each), and 40 idle streams and WebSockets (half of a worker's descriptors: 40 each)");
     assert_eq!(bench.marks("streams.").len(), 42);
     bench.mark("go");
@@ -97,12 +97,10 @@ fn idle_websockets_do_not_count_against_concurrency() {
     let mut sockets = Vec::new();
     for _ in 0..6 {
         let mut socket = Socket::open(&format!("ws://127.0.0.1:{port}/ws"));
-        let first = socket.hear();
-        assert_starts(&first, "ready ");
+        assert_starts(&socket.hear(), "ready ");
         sockets.push(socket);
     }
-    let page = curl(&[&format!("http://127.0.0.1:{port}/page")]);
-    assert_contains(&page, "\"pid\"");
+    assert_contains(&curl(&[&format!("http://127.0.0.1:{port}/page")]), "\"pid\"");
     for socket in &mut sockets {
         assert!(socket.ask("still").ends_with(" still"));
     }

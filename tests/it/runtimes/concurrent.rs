@@ -213,16 +213,13 @@ impl Bench {
         let application = application_in(kind.runtime, root.path(), &bound);
         let daemon = Daemon::start(|dir| {
             let pool = pool(dir, "www", settings, &application);
-            let text = format!("[global]\ncontrol = \"DIR/control.sock\"\n{global}\n{pool}");
-            text.replace("DIR", &dir.display().to_string())
+            format!("[global]\ncontrol = \"DIR/control.sock\"\n{global}\n{pool}")
         });
         Bench { daemon, root }
     }
 
     pub(super) fn send(&self, path: &str, query: &str) -> Client {
-        let mut client = self.daemon.client("www");
-        client.send(&params(path, query), b"").expect("send");
-        client
+        self.daemon.send("www", &params(path, query))
     }
 
     pub(super) fn get(&self, path: &str, query: &str) -> String {

@@ -185,8 +185,7 @@ fn an_application_that_exits_ends_its_worker_after_the_others() {
     let bench = Bench::start(kind, 0, ONE);
     let mut sleeping = bench.send("x", "sleep");
     let mut exiting = bench.send("x", "exit");
-    let text = exiting.answer().expect("answer").text();
-    assert_starts(&text, "Status: 500 ");
+    assert_starts(&exiting.answer().expect("answer").text(), "Status: 500 ");
     let pid: u32 = body(&mut sleeping).parse().expect("pid");
     wait_until("the worker's end", || !process::runs(pid));
     assert_ne!(bench.get("x", ""), pid.to_string());

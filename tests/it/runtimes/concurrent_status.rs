@@ -37,11 +37,10 @@ fn assert_tells(daemon: &Daemon, count: u64) {
     let xml = page(daemon, "xml&full");
     let element = format!("<requests-in-flight>{count}</requests-in-flight>");
     assert_eq!(xml.matches(&element).count(), 2, "{xml}");
-    let html = page(daemon, "html&full");
-    assert_contains(&html, "<th>requests in flight</th>");
+    assert_contains(&page(daemon, "html&full"), "<th>requests in flight</th>");
     let metrics = page(daemon, "openmetrics");
     assert_contains(&metrics, &format!("\nphpfpm_requests_in_flight {count}\n"));
-    let table = text_of(&daemon.run(&["status", "www"]).stdout);
+    let table = daemon.shown(&["status", "www"]);
     assert_contains(&table, &format!(", {count} in flight "));
 }
 

@@ -134,8 +134,7 @@ impl Place {
             client.write_all(head.as_bytes()).expect("write");
             Held::Http(client)
         } else {
-            let mut client = self.site.daemon.client("app");
-            client.send(&self.params(path, name), b"").expect("send");
+            let client = self.site.daemon.send("app", &self.params(path, name));
             Held::Fastcgi(client)
         };
         wait_until("its beginning", || {
@@ -161,8 +160,7 @@ impl Place {
         request.encode_head(&mut wire);
         let mut client = self.site.daemon.client("app");
         client.send_raw(&wire).expect("send");
-        let text = client.read_some().expect("an answer");
-        assert_contains(&text, "101");
+        assert_contains(&client.read_some().expect("an answer"), "101");
         Held::Fastcgi(client)
     }
 
@@ -224,8 +222,7 @@ impl Place {
                 !process::runs(old_worker)
             });
         }
-        let next = until("the next", || self.pid(by_http));
-        assert_ne!(next, old, "{what}");
+        assert_ne!(until("the next", || self.pid(by_http)), old, "{what}");
         if self.runtime == "asgi" {
             let mark = self.site.root.join(format!("shutdown.{old}"));
             wait_until("the lifespan's end", || mark.exists());
@@ -296,8 +293,7 @@ fn a_pool_whose_workers_are_all_on_their_way_out_says_so() {
         let held = place.begin(Kind::Stream, by_http, "one");
         assert!(place.pid(by_http).is_some());
         assert!(place.pid(by_http).is_some());
-        let mut late = place.site.daemon.client("app");
-        late.send(&place.params("", ""), b"").expect("send");
+        let mut late = place.site.daemon.send("app", &place.params("", ""));
         place.site.daemon.wait_for(
             "no worker takes requests, and requests wait: each is on its way out or full (workers: 1)",
         );

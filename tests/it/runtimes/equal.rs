@@ -119,7 +119,7 @@ struct Site {
     runtime: &'static Runtime,
     daemon: Daemon,
     root: tempfile::TempDir,
-    program: Option<Child>,
+    _program: Option<process::Guard>,
 }
 
 impl Site {
@@ -155,7 +155,7 @@ impl Site {
             runtime,
             daemon,
             root,
-            program,
+            _program: program,
         }
     }
 
@@ -218,15 +218,6 @@ impl Site {
 
     fn script(&self) -> String {
         self.root.path().join(self.runtime.script).display().to_string()
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        if let Some(program) = &mut self.program {
-            let _ = program.kill();
-            let _ = program.wait();
-        }
     }
 }
 

@@ -176,7 +176,7 @@ fn a_program_that_ends_by_itself_is_replaced_without_a_failed_request() {
                 let params = params.with("CONTENT_LENGTH", &length);
                 let answers = (0..25).map(|_| client.request(&params, body).expect("answer"));
                 let bodies = answers.map(|answer| {
-                    assert!(answer.ended && status(&answer) == "200", "{}", answer.text());
+                    assert!(answer.ended && answer.status() == "200", "{}", answer.text());
                     let text = answer.body();
                     let (pid, rest) = text.split_once(' ').expect("a pid");
                     assert_eq!(rest.as_bytes(), body);
@@ -275,10 +275,9 @@ fn a_worker_takes_its_program_along_however_it_ends() {
     let worker = daemon.wait_for_workers("www", 1)[0];
     process::signal(worker, Signal::SIGKILL);
     wait_for_end(third);
-    let answer = ask(&daemon, "hang");
-    assert_eq!(status(&answer), "504 Gateway Timeout");
+    assert_eq!(ask(&daemon, "hang").status(), "504 Gateway Timeout");
     wait_for_end(pid_in(&daemon, "hanging"));
-    assert_eq!(status(&ask(&daemon, "")), "200");
+    assert_eq!(ask(&daemon, "").status(), "200");
 }
 
 #[test]
@@ -289,7 +288,7 @@ fn a_reload_replaces_the_programs_and_a_stop_leaves_nothing() {
     daemon.signal(Signal::SIGUSR2);
     let after = until("another program", || {
         let answer = ask(&daemon, "");
-        assert_eq!(status(&answer), "200");
+        assert_eq!(answer.status(), "200");
         Some(pid_of(&answer)).filter(|pid| *pid != before)
     });
     wait_for_end(before);

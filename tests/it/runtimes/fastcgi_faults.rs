@@ -9,7 +9,7 @@ const UNAVAILABLE: &str = "503 Service Unavailable";
 
 fn refused(daemon: &Daemon) -> String {
     let answer = ask(daemon, "");
-    assert_eq!(status(&answer), UNAVAILABLE, "{}", answer.text());
+    assert_eq!(answer.status(), UNAVAILABLE, "{}", answer.text());
     assert!(
         answer.ended && answer.text().contains("Retry-After: "),
         "{}",
@@ -19,7 +19,7 @@ fn refused(daemon: &Daemon) -> String {
 }
 
 fn runs(daemon: &Daemon) {
-    wait_until("the program to be up again", || status(&ask(daemon, "")) == OK);
+    wait_until("the program to be up again", || ask(daemon, "").status() == OK);
 }
 
 #[test]
@@ -67,8 +67,7 @@ fn a_program_that_can_not_be_started_is_reported() {
             write_program(&lost, "#!/no/such/interpreter\n");
             command.to_owned()
         });
-        let told = daemon.wait_for(line);
-        assert_contains(&told, &format!("step {step}"));
+        assert_contains(&daemon.wait_for(line), &format!("step {step}"));
         let id = refused(&daemon);
         daemon.wait_for(&format!("error {id}, how to solve it: "));
         daemon.wait_for(&format!("answered with 503 (error {id}), trying again in "));
@@ -89,7 +88,7 @@ fn where_visitors_may_see_it_the_report_is_what_they_get() {
     });
     daemon.wait_for("trying again in ");
     let answer = ask(&daemon, "");
-    assert_eq!(status(&answer), UNAVAILABLE, "{}", answer.text());
+    assert_eq!(answer.status(), UNAVAILABLE, "{}", answer.text());
     let page = answer.body();
     assert_contains(&page, "<html");
     assert_contains(&page, "/no/such/program");
@@ -113,7 +112,7 @@ fn a_request_waits_for_a_program_that_is_slow_to_start() {
     pid_in(&daemon, "starting");
     let mut client = begin(&daemon, "");
     daemon.write("ready", "");
-    assert_eq!(status(&client.answer().expect("answer")), OK);
+    assert_eq!(client.answer().expect("answer").status(), OK);
 }
 
 #[test]
@@ -130,7 +129,7 @@ fn a_program_that_is_killed_is_replaced_at_each_stage() {
     let mut client = begin(&daemon, "hang");
     process::signal(pid_in(&daemon, "hanging"), Signal::SIGKILL);
     let answer = client.answer().expect("answer");
-    assert_eq!(status(&answer), BAD_GATEWAY);
+    assert_eq!(answer.status(), BAD_GATEWAY);
     assert!(answer.ended);
     daemon.wait_for("the program gave no answer: it closed the connection");
     let mut client = begin(&daemon, "half");
@@ -138,7 +137,7 @@ fn a_program_that_is_killed_is_replaced_at_each_stage() {
     let answer = client.answer().expect("answer");
     assert!(answer.body() == "half" && !answer.ended, "{}", answer.text());
     daemon.wait_for("an answer of the program is cut short");
-    assert_eq!(status(&ask(&daemon, "")), OK);
+    assert_eq!(ask(&daemon, "").status(), OK);
 }
 
 #[test]
@@ -149,11 +148,10 @@ fn requests_that_end_their_programs_have_no_others_refused() {
         let pid = pid_in(&daemon, "hanging");
         fs::remove_file(daemon.dir.join("hanging")).expect("remove");
         process::signal(pid, Signal::SIGKILL);
-        assert_eq!(status(&client.answer().expect("answer")), BAD_GATEWAY);
+        assert_eq!(client.answer().expect("answer").status(), BAD_GATEWAY);
     }
-    assert_eq!(status(&ask(&daemon, "")), OK);
-    let log = daemon.log();
-    assert_lacks(&log, "requests are answered with 503");
+    assert_eq!(ask(&daemon, "").status(), OK);
+    assert_lacks(&daemon.log(), "requests are answered with 503");
 }
 
 #[test]
@@ -194,12 +192,12 @@ fn a_program_that_does_not_keep_to_the_protocol_is_killed() {
     ] {
         let daemon = odd(mode, "");
         let answer = ask(&daemon, "");
-        assert_eq!(status(&answer), BAD_GATEWAY, "{}", answer.text());
+        assert_eq!(answer.status(), BAD_GATEWAY, "{}", answer.text());
         assert!(answer.ended);
         daemon.wait_for(&format!("was killed: {why}"));
         if mode == "garbage" {
             daemon.write("mended", "");
-            assert_eq!(status(&ask(&daemon, "")), OK);
+            assert_eq!(ask(&daemon, "").status(), OK);
         }
     }
     let daemon = odd("torn", "");
@@ -211,13 +209,13 @@ fn a_program_that_does_not_keep_to_the_protocol_is_killed() {
     );
     wait_for_end(pid_of(&answer));
     daemon.write("mended", "");
-    assert_eq!(status(&ask(&daemon, "")), OK);
+    assert_eq!(ask(&daemon, "").status(), OK);
 }
 
 #[test]
 fn a_program_may_refuse_and_may_close_after_each_answer() {
     let daemon = odd("overloaded", "");
-    assert_eq!(status(&ask(&daemon, "")), UNAVAILABLE);
+    assert_eq!(ask(&daemon, "").status(), UNAVAILABLE);
     daemon.wait_for("the program refuses requests: it is overloaded");
     let daemon = odd("overloaded-once", "");
     let answer = ask(&daemon, "");
@@ -235,7 +233,7 @@ fn a_program_may_refuse_and_may_close_after_each_answer() {
 fn a_request_that_comes_to_nothing_on_a_kept_connection_is_asked_again() {
     let daemon = odd("leaves", "");
     for _ in 0..2 {
-        assert_eq!(status(&ask(&daemon, "")), OK);
+        assert_eq!(ask(&daemon, "").status(), OK);
     }
     assert!(ask(&daemon, "").body().ends_with(" served=4"));
     assert!(ask(&daemon, "").body().ends_with(" served=5"));
@@ -243,7 +241,7 @@ fn a_request_that_comes_to_nothing_on_a_kept_connection_is_asked_again() {
         .with("REQUEST_METHOD", "POST")
         .with("CONTENT_LENGTH", "5");
     let answer = daemon.client("www").request(&params, b"hello").expect("answer");
-    assert_eq!(status(&answer), BAD_GATEWAY);
+    assert_eq!(answer.status(), BAD_GATEWAY);
 }
 
 #[test]
@@ -261,7 +259,7 @@ fn a_program_may_end_what_it_does_for_a_client_that_left() {
     drop(client);
     daemon.wait_for("it went on with a request for 1 s after its client had left");
     wait_for_end(pid);
-    assert_eq!(status(&ask(&daemon, "")), OK);
+    assert_eq!(ask(&daemon, "").status(), OK);
 }
 
 #[test]
@@ -278,15 +276,15 @@ fn nothing_outlives_a_program() {
             (children.len() == 2).then(|| [vec![program], children].concat())
         })
     };
-    assert_eq!(status(&daemon.get("www", "pid.php")), OK);
+    assert_eq!(daemon.get("www", "pid.php").status(), OK);
     let first = family();
     process::signal(first[0], Signal::SIGKILL);
     first.into_iter().for_each(wait_for_end);
-    assert_eq!(status(&daemon.get("www", "pid.php")), OK);
+    assert_eq!(daemon.get("www", "pid.php").status(), OK);
     let second = family();
     process::signal(daemon.wait_for_workers("www", 1)[0], Signal::SIGKILL);
     second.into_iter().for_each(wait_for_end);
-    assert_eq!(status(&daemon.get("www", "pid.php")), OK);
+    assert_eq!(daemon.get("www", "pid.php").status(), OK);
     let third = family();
     daemon.signal(Signal::SIGTERM);
     third.into_iter().for_each(wait_for_end);

@@ -1,6 +1,7 @@
 //! The programs that the tests of the FastCGI runtime start, and how they are started.
 
 use crate::support::prelude::*;
+pub use process::wait_for_end;
 use std::sync::OnceLock;
 
 pub fn compiled() -> &'static Path {
@@ -97,14 +98,7 @@ pub fn start(settings: &str, application: impl FnOnce(&Path) -> String) -> Daemo
     Daemon::start(|dir| {
         make_writable(dir);
         fs::write(dir.join("odd.py"), ODD).expect("write");
-        let has_manager = settings.contains("pm =");
-        let manager = if has_manager {
-            ""
-        } else {
-            "pm = \"static\"\nmax_children = 1\n"
-        };
-        let settings = settings.replace("DIR", &dir.display().to_string());
-        let settings = format!("{manager}catch_workers_output = true\n{settings}");
+        let settings = format!("catch_workers_output = true\n{settings}");
         let application = application_in("fastcgi", dir, &application(dir));
         pool(dir, "www", &settings, &application)
     })
@@ -130,12 +124,6 @@ pub fn begin(daemon: &Daemon, query: &str) -> Client {
     daemon.send("www", &Params::get(&daemon.dir, "x", query))
 }
 
-pub fn status(answer: &Answer) -> String {
-    let text = answer.text();
-    let line = text.lines().find_map(|line| line.strip_prefix("Status: "));
-    line.unwrap_or("200").trim().to_owned()
-}
-
 pub fn pid_of(answer: &Answer) -> u32 {
     let body = answer.body();
     let number = body.strip_prefix("pid=").and_then(|rest| rest.split(' ').next());
@@ -147,8 +135,4 @@ pub fn pid_of(answer: &Answer) -> u32 {
 pub fn pid_in(daemon: &Daemon, name: &str) -> u32 {
     let path = daemon.dir.join(name);
     until(name, || fs::read_to_string(&path).ok()?.trim().parse().ok())
-}
-
-pub fn wait_for_end(pid: u32) {
-    wait_until(&format!("the end of {pid}"), || !process::runs(pid));
 }

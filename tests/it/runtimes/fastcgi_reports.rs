@@ -5,12 +5,8 @@ use crate::support::prelude::*;
 use nix::sys::socket::{SockType, getsockopt, sockopt};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-fn said(daemon: &Daemon, arguments: &[&str]) -> String {
-    text_of(&daemon.run(arguments).stdout)
-}
-
 fn last_error(daemon: &Daemon, pool: &str) -> Option<Value> {
-    let status: Value = serde_json::from_str(&said(daemon, &["status", "--json"])).expect("JSON");
+    let status: Value = serde_json::from_str(&daemon.shown(&["status", "--json"])).expect("JSON");
     let pools = status["pools"].as_array().expect("pools").clone();
     let found = pools.into_iter().find(|it| it["name"] == pool)?;
     Some(found["last_error"].clone()).filter(|error| !error.is_null())
@@ -52,12 +48,12 @@ fn the_operator_can_ask_for_the_report() {
     until("the last error", || {
         last_error(&daemon, "www").filter(|error| error["id"] == *id)
     });
-    let text = said(&daemon, &["error", &id]);
+    let text = daemon.shown(&["error", &id]);
     assert_contains(&text, &id);
     assert_contains(&text, "the database is not there");
     assert_contains(&text, "PATH=/usr");
-    assert_eq!(said(&daemon, &["error"]), text, "the last one of all");
-    let json: Value = serde_json::from_str(&said(&daemon, &["error", &id, "--json"])).expect("JSON");
+    assert_eq!(daemon.shown(&["error"]), text, "the last one of all");
+    let json: Value = serde_json::from_str(&daemon.shown(&["error", &id, "--json"])).expect("JSON");
     assert_eq!(json["error"]["id"], *id);
     assert_eq!(json["error"]["step"], "SUBPROCESS_APP_LOAD_OR_EXEC");
     let subprocess = &json["diagnostics"]["subprocess"];
@@ -69,11 +65,11 @@ fn the_operator_can_ask_for_the_report() {
         "{json:#}"
     );
     assert!(subprocess["pid"].as_i64().is_some_and(|pid| pid > 1), "{json:#}");
-    let html = said(&daemon, &["error", &id, "--html"]);
+    let html = daemon.shown(&["error", &id, "--html"]);
     assert_contains(&html, "<html");
     assert_contains(&html, "the database is not there");
     assert!(last_error(&daemon, "other").is_none());
-    let table = said(&daemon, &["status"]);
+    let table = daemon.shown(&["status"]);
     let (_, line) = table
         .split_once(&format!("last error {id}, "))
         .expect("the error");
@@ -82,7 +78,7 @@ fn the_operator_can_ask_for_the_report() {
         line,
         "requests are refused: The application exited with code 1 during startup.",
     );
-    let metrics = said(&daemon, &["status", "--metrics"]);
+    let metrics = daemon.shown(&["status", "--metrics"]);
     assert_contains(&metrics, "forkyard_pool_failed_starts_total{pool=\"other\"} 0\n");
     assert_lacks(&metrics, "forkyard_pool_failed_starts_total{pool=\"www\"} 0\n");
 }
@@ -93,12 +89,11 @@ fn a_report_with_much_output_is_cut_and_arrives() {
         let program =
             "import sys, os\nfor n in range(4000): os.write(1, b'\\1' * 100)\nsys.exit('the last word')\n";
         fs::write(dir.join("loud.py"), program).expect("write");
-        "start_command = \"python3 loud.py\"\n[global]\ncontrol = \"DIR/control.sock\"\n"
-            .replace("DIR", &dir.display().to_string())
+        "start_command = \"python3 loud.py\"\n[global]\ncontrol = \"DIR/control.sock\"\n".to_owned()
     });
     let id = refused(&daemon, "www");
     let text = until("the report", || {
-        Some(said(&daemon, &["error", &id])).filter(|text| !text.is_empty())
+        Some(daemon.shown(&["error", &id])).filter(|text| !text.is_empty())
     });
     assert_contains(&text, "the last word");
     assert_contains(&text, "exited with code 1");
@@ -159,10 +154,10 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
     send(forged(1, "mine").as_bytes());
     let mine = until("the pool's own report", || last_error(&daemon, "other"));
     assert_eq!(mine["id"], "00000001");
-    let text = said(&daemon, &["error", &id]);
+    let text = daemon.shown(&["error", &id]);
     assert_contains(&text, "the database is not there");
     assert_lacks(&text, "forged");
-    let text = said(&daemon, &["error", "00000001"]);
+    let text = daemon.shown(&["error", "00000001"]);
     assert!(text.contains("forged") && !text.contains('\u{1b}'), "{text}");
     for bytes in [
         &b""[..],
@@ -179,13 +174,17 @@ fn a_worker_that_lies_harms_its_own_pool_alone() {
         send(large.replace("\"id\":ID", &format!("\"id\":{number}")).as_bytes());
     }
     pid_of(&daemon.get("other", "x"));
-    let metrics = said(&daemon, &["status", "--metrics"]);
+    let metrics = daemon.shown(&["status", "--metrics"]);
     let count = metrics
         .lines()
         .find_map(|line| line.strip_prefix("forkyard_pool_failed_starts_total{pool=\"other\"} "));
     let count: u32 = count.expect("a count").parse().expect("a number");
     assert!((1..100).contains(&count), "{count}");
-    assert!(said(&daemon, &["error", &id]).contains("the database is not there"));
+    assert!(
+        daemon
+            .shown(&["error", &id])
+            .contains("the database is not there")
+    );
     let grown = resident_kib(daemon.pid()).saturating_sub(before);
     assert!(grown < 16 * 1024, "the master has grown by {grown} KiB");
     assert!(process::runs(worker));
@@ -196,10 +195,10 @@ fn reports_arrive_after_an_upgrade() {
     let mut daemon = two("odd.py exits");
     refused(&daemon, "www");
     until("the last error", || last_error(&daemon, "www"));
-    let text = said(&daemon, &["upgrade"]);
+    let text = daemon.shown(&["upgrade"]);
     assert!(text.contains("has taken over"), "{text}\n{}", daemon.log());
     let error = until("an error of after the upgrade", || last_error(&daemon, "www"));
-    let text = said(&daemon, &["error", error["id"].as_str().expect("an id")]);
+    let text = daemon.shown(&["error", error["id"].as_str().expect("an id")]);
     assert_contains(&text, "the database is not there");
     daemon.signal(Signal::SIGTERM);
     daemon.wait();

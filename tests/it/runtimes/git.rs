@@ -98,6 +98,5 @@ fn cgit_shows_a_repository() {
     let page = curl(&[&nginx.url("/")]);
     assert_contains(&page, "A test");
     assert_contains(&page, "/test/");
-    let headers = curl(&["--head", &nginx.url("/none/")]);
-    assert_starts(&headers, "HTTP/1.1 404");
+    assert_starts(&curl(&["--head", &nginx.url("/none/")]), "HTTP/1.1 404");
 }

@@ -81,7 +81,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 
 struct Site {
     daemon: Daemon,
-    program: Child,
+    program: process::Guard,
     _dir: tempfile::TempDir,
 }
 
@@ -105,13 +105,6 @@ impl Site {
 
     fn get(&self, path: &str) -> Answer {
         self.daemon.get("www", path)
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.program.kill();
-        let _ = self.program.wait();
     }
 }
 
@@ -167,8 +160,8 @@ fn what_is_no_answer_is_told() {
     assert!(!cut.ended, "the web server has to see that something is missing");
     site.daemon.wait_for("an answer of the application is cut short");
     assert_eq!(site.get("none").body(), "nothing here", "the worker serves on");
-    site.program.kill().expect("kill");
-    site.program.wait().expect("wait");
+    site.program.0.kill().expect("kill");
+    site.program.0.wait().expect("wait");
     assert!(site.get("none").text().starts_with("Status: 502"));
     site.daemon.wait_for("the application can't be reached");
 }
@@ -186,8 +179,7 @@ fn bodies_pass_through_nginx_with_and_without_a_length() {
     let body: Vec<u8> = (0..3_000_000u32).map(|n| (n / 3) as u8).collect();
     let file = site.daemon.dir.join("body");
     fs::write(&file, &body).expect("write");
-    let said = upload(&file, &nginx.url("/"));
-    assert_starts(&said, "3000000 ");
+    assert_starts(&upload(&file, &nginx.url("/")), "3000000 ");
     assert_eq!(
         curl(&["--data-binary", "", &nginx.url("/")]),
         "0 d41d8cd98f00b204e9800998ecf8427e"

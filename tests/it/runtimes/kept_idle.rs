@@ -51,6 +51,5 @@ fn a_thousand_kept_connections_without_a_request_keep_nobody_waiting() {
         (100..=DESCRIPTORS / 4).contains(&served),
         "{served} of the kept ones are served"
     );
-    let log = daemon.log();
-    assert_lacks(&log, "can't accept");
+    assert_lacks(&daemon.log(), "can't accept");
 }

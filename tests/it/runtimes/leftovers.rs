@@ -150,10 +150,7 @@ impl Site {
                 "pm = \"ondemand\"\nmax_children = 1\n",
                 "runtime = \"cgi\"\nroot = \"/srv\"\n",
             );
-            format!(
-                "[global]\ncontrol = \"{}\"\n{text}{other}",
-                dir.join("control").display()
-            )
+            format!("[global]\ncontrol = \"DIR/control\"\n{text}{other}")
         });
         Site {
             daemon,
@@ -241,10 +238,6 @@ impl Drop for Site {
 }
 
 fn configuration(dir: &Path, kind: Kind, root: &Path, settings: &str) -> String {
-    let manager = match settings.contains("pm =") {
-        true => "",
-        false => "pm = \"static\"\nmax_children = 1\n",
-    };
     let root = match kind.runtime {
         "php" => format!(
             concat!("version = \"", env!("FORKYARD_PHP"), "\"\n{}"),
@@ -255,7 +248,7 @@ fn configuration(dir: &Path, kind: Kind, root: &Path, settings: &str) -> String 
     pool(
         dir,
         "www",
-        &format!("{manager}catch_workers_output = true\nreload = \"always\"\n{settings}"),
+        &format!("catch_workers_output = true\nreload = \"always\"\n{settings}"),
         &format!("runtime = \"{}\"\n{root}", kind.runtime),
     )
 }

@@ -11,9 +11,7 @@ fn a_line_names_its_pool_once() {
         write_program(&dir.join("deaf.cgi"), "#!/bin/sh\necho no header\n");
         fs::write(dir.join("closes.py"), CLOSES).expect("write");
         let root = dir.display();
-        let one = |name: &str, application: &str| {
-            pool(dir, name, "pm = \"static\"\nmax_children = 1\n", application)
-        };
+        let one = |name: &str, application: &str| pool(dir, name, "", application);
         [
             one("cgi", &format!("runtime = \"cgi\"\nroot = \"{root}\"")),
             one(

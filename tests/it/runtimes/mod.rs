@@ -9,7 +9,6 @@ mod concurrent_ends;
 mod concurrent_status;
 mod departures;
 mod django;
-mod environment;
 mod equal;
 mod fastcgi;
 mod fastcgi_faults;
@@ -49,7 +48,7 @@ mod wsgi;
 use crate::support::prelude::*;
 
 /// Starts a program in Python that listens on a port; waits until it does.
-fn serve_http(file: &Path, port: u16) -> Child {
+fn serve_http(file: &Path, port: u16) -> process::Guard {
     let program = Command::new("python3")
         .arg(file)
         .arg(port.to_string())
@@ -57,6 +56,7 @@ fn serve_http(file: &Path, port: u16) -> Child {
         .stderr(Stdio::null())
         .spawn()
         .expect("python3");
+    let program = process::Guard::kill(program);
     until("the program to listen", || {
         TcpStream::connect(("127.0.0.1", port)).ok()
     });

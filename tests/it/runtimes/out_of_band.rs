@@ -114,11 +114,9 @@ fn a_request_has_to_wait_where_there_is_one_worker_and_too_long_work_ends_it() {
     let (daemon, root) = python::start_as("asgi", &[("asgi.py", COROUTINE)], settings, "");
     fs::write(root.path().join("hold"), "").expect("hold");
     let pid: u32 = daemon.get("www", "x").body().parse().expect("pid");
-    let line = daemon.wait_for("execution timed out");
-    assert_contains(&line, "OOBW");
+    assert_contains(&daemon.wait_for("execution timed out"), "OOBW");
     fs::remove_file(root.path().join("hold")).expect("go on");
-    let next = daemon.get("www", "x").body();
-    assert_ne!(next, pid.to_string());
+    assert_ne!(daemon.get("www", "x").body(), pid.to_string());
     assert!(!process::runs(pid));
 }
 
@@ -132,7 +130,6 @@ fn connections_that_a_worker_keeps_are_served_while_it_works() {
     let first = client.request(&params, b"").expect("answer").body();
     wait_until("its work", || !lines(root).is_empty());
     assert_eq!(lines(root), [format!("begin {first}")]);
-    let second = client.request(&params, b"").expect("answer").body();
-    assert_ne!(second, first);
+    assert_ne!(client.request(&params, b"").expect("answer").body(), first);
     fs::write(root.join("go"), "").expect("go");
 }

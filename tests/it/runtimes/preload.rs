@@ -181,10 +181,6 @@ fn configure(dir: &Path, port: u16) -> String {
     )
 }
 
-fn status(daemon: &Daemon, pool: &str) -> String {
-    text_of(&daemon.run(&["status", pool]).stdout)
-}
-
 #[test]
 fn each_cell_of_runtime_setting_connection_and_pool() {
     let mut pairs = HashSet::new();
@@ -242,7 +238,7 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
             assert_contains(line, "orkyard.after_fork, ");
             assert_contains(line, ", or write preload = false");
         }
-        let status = status(&daemon, &pool);
+        let status = daemon.shown(&["status", &pool]);
         let told: Vec<&str> = status
             .lines()
             .filter(|line| line.contains("each worker loads"))
@@ -384,7 +380,7 @@ fn a_preloader_that_is_started_again_remembers_and_the_log_has_one_warning() {
     wait_until("the preloader's end", || daemon.preloaders("www").is_empty());
     assert_eq!(daemon.get("www", "x?2").body(), "2");
     assert_eq!(daemon.log().matches(LEFT_OPEN).count(), 1, "{}", daemon.log());
-    let status = status(&daemon, "www");
+    let status = daemon.shown(&["status", "www"]);
     assert_contains(&status, "each worker loads the application");
 }
 
@@ -393,8 +389,7 @@ fn an_application_that_a_worker_can_not_load_is_refused_and_reported() {
     let settings = "pm = \"ondemand\"\nmax_children = 1\ncatch_workers_output = true\n";
     let python = "import nowhere_to_be_found\ndef application(environ, start): pass\n";
     let (daemon, root) = start_as("wsgi", &[("wsgi.py", python)], settings, "preload = false\n");
-    let answer = daemon.get("www", "x");
-    assert_starts(&answer.text(), "Status: 503");
+    assert_starts(&daemon.get("www", "x").text(), "Status: 503");
     daemon.wait_for("a worker can't begin: ModuleNotFoundError: No module named 'nowhere_to_be_found'");
     let right = "def application(environ, start):\n    start(\"200 OK\", [])\n    return [b\"right\"]\n";
     fs::write(root.path().join("wsgi.py"), right).expect("write");
@@ -404,8 +399,7 @@ fn an_application_that_a_worker_can_not_load_is_refused_and_reported() {
 
     let ruby = "raise \"the cache is down\"\n";
     let ruby = Application::start_with(&[("config.ru", ruby)], settings, "preload = false\n");
-    let answer = ruby.get("x", "");
-    assert_starts(&answer.text(), "Status: 503");
+    assert_starts(&ruby.get("x", "").text(), "Status: 503");
     let line = ruby.daemon.wait_for("a worker can't begin: ");
     assert_contains(&line, "the cache is down");
 }
@@ -416,13 +410,11 @@ fn a_worker_in_which_loading_takes_too_long_ends() {
     let python = "import threading\nthreading.Event().wait()\n";
     let application = "preload = false\nstart_timeout = \"1s\"\n";
     let (daemon, _root) = start_as("wsgi", &[("wsgi.py", python)], settings, application);
-    let answer = daemon.get("www", "x");
-    assert_starts(&answer.text(), "Status: 503");
+    assert_starts(&daemon.get("www", "x").text(), "Status: 503");
     daemon.wait_for("wsgi.py\", line 2 in <module>");
 
     let ruby = Application::start_with(&[("config.ru", "sleep\n")], settings, application);
-    let answer = ruby.get("x", "");
-    assert_starts(&answer.text(), "Status: 503");
+    assert_starts(&ruby.get("x", "").text(), "Status: 503");
     ruby.daemon.wait_for("The application is still being loaded, at:");
 }
 
@@ -451,13 +443,7 @@ fn no_preloader_is_made_of_a_worker_that_has_a_connection() {
         for threads in ["", "threads = 2\n"] {
             let root = folder(&[(file, text)]);
             serve(root.path());
-            let settings = "pm = \"static\"\nmax_children = 1\n";
-            let daemon = Daemon::serving(
-                runtime,
-                root.path(),
-                settings,
-                &format!("refork_after = 2\n{threads}"),
-            );
+            let daemon = Daemon::serving(runtime, root.path(), "", &format!("refork_after = 2\n{threads}"));
             for _ in 0..4 {
                 assert_eq!(daemon.get("www", "x").body(), "right");
             }

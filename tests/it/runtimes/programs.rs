@@ -230,8 +230,7 @@ fn bodies_are_streamed_both_ways_and_events_come_as_they_happen() {
     let body: Vec<u8> = (0..3_000_000u32).map(|n| (n / 3) as u8).collect();
     let file = site.daemon.write("body", "");
     fs::write(&file, &body).expect("write");
-    let said = upload(&file, &nginx.url("/"));
-    assert_starts(&said, "3000000 ");
+    assert_starts(&upload(&file, &nginx.url("/")), "3000000 ");
     assert_eq!(curl(&[&nginx.url("/chunks")]).len(), 2_000_000);
     let mut reader = Command::new("curl")
         .args(["-sN", &nginx.url("/events")])
@@ -441,9 +440,7 @@ fn it_dies_with_a_daemon_that_is_killed() {
     site.daemon.signal(Signal::SIGKILL);
     site.daemon.wait();
     site.wait_for_processes(0);
-    wait_until("the workers to leave", || {
-        workers.iter().all(|pid| !process::runs(*pid))
-    });
+    process::wait_for_ends(&workers);
 }
 
 fn install(dir: &Path) -> PathBuf {
@@ -461,9 +458,8 @@ fn an_upgrade_leaves_the_program_to_those_who_need_it() {
     let site = Site::start_by(install, &files, pool, "node", "instances = 2");
     site.daemon.wait_for_count("of the application is up", 2);
     let old = site.processes();
-    let mut held = site.daemon.client("app");
     let params = Params::get(&site.root, "hold", "");
-    held.send(&params, b"").expect("send");
+    let mut held = site.daemon.send("app", &params);
     site.daemon.wait_for("holding");
     install(&site.daemon.dir);
     site.daemon.signal(Signal::SIGUSR2);
@@ -479,9 +475,7 @@ fn an_upgrade_leaves_the_program_to_those_who_need_it() {
     });
     fs::write(site.root.join("go"), "").expect("go");
     assert_eq!(held.answer().expect("answer").body(), "held");
-    wait_until("the old program to end", || {
-        old.iter().all(|pid| !process::runs(*pid))
-    });
+    process::wait_for_ends(&old);
     assert_eq!(
         site.wait_for_processes(2)
             .iter()

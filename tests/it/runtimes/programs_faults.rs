@@ -55,8 +55,7 @@ fn requests_wait_for_the_only_process_and_those_in_its_hands_fail() {
     let post = ["-s", "-X", "POST", "-w", "%{http_code}", "-o", "/dev/null"];
     let failed = curl(&[&post[..], &["--data", "x", &nginx.url("/crash")]].concat());
     assert_eq!(failed, "502", "a POST is not sent twice");
-    let new = site.get("pid");
-    assert_ne!(new, old);
+    assert_ne!(site.get("pid"), old);
     site.daemon.wait_for("exited with code 3; it is started again");
     assert_eq!(site.daemon.workers("app").len(), 4, "the workers are the same");
     site.finish(Signal::SIGTERM);
@@ -67,8 +66,7 @@ fn a_request_that_ends_its_process_is_not_passed_on_for_ever() {
     let files = [("server.js", SERVER)];
     let site = Site::start(&files, STATIC, "node", "instances = 3");
     site.daemon.wait_for_count("of the application is up", 3);
-    let answer = site.daemon.get("app", "crash");
-    assert_starts(&answer.text(), "Status: 502");
+    assert_starts(&site.daemon.get("app", "crash").text(), "Status: 502");
     site.daemon.wait_for_count("exited with code 3", 2);
     assert!(site.get("pid").parse::<u32>().is_ok());
     assert_eq!(site.daemon.log().matches("exited with code 3").count(), 2);
@@ -219,8 +217,7 @@ fn a_client_that_leaves_leaves_nothing_counted() {
     let site = Site::start(&files, &pool, "node", "instances = 2");
     site.daemon.wait_for_count("of the application is up", 2);
     for _ in 0..3 {
-        let answer = site.daemon.get("app", "hang");
-        assert_starts(&answer.text(), "Status: 504");
+        assert_starts(&site.daemon.get("app", "hang").text(), "Status: 504");
     }
     site.daemon.wait_for_workers("app", 4);
     let pids: BTreeSet<String> = (0..30).map(|_| site.get("pid")).collect();

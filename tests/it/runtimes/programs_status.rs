@@ -10,9 +10,7 @@ fn start() -> Daemon {
         fs::write(dir.join("odd.py"), ODD).expect("write");
         fs::write(dir.join("server.js"), SERVER).expect("write");
         let root = dir.display();
-        let static_pool = |name: &str, application: &str| {
-            pool(dir, name, "pm = \"static\"\nmax_children = 1\n", application)
-        };
+        let static_pool = |name: &str, application: &str| pool(dir, name, "", application);
         [
             format!("[global]\ncontrol = \"{root}/control.sock\"\n"),
             static_pool(
@@ -34,14 +32,9 @@ fn start() -> Daemon {
     })
 }
 
-fn status(daemon: &Daemon, form: &[&str]) -> String {
-    let arguments = [&["status"], form].concat();
-    text_of(&daemon.run(&arguments).stdout)
-}
-
 fn programs(daemon: &Daemon, name: &str, wanted: impl Fn(&[Value]) -> bool) -> Vec<Value> {
     until(&format!("the programs of {name}"), || {
-        let status: Value = serde_json::from_str(&status(daemon, &["--json"])).expect("JSON");
+        let status: Value = serde_json::from_str(&daemon.shown(&["status", "--json"])).expect("JSON");
         let pools = status["pools"].as_array().expect("pools").clone();
         let pool = pools
             .into_iter()
@@ -112,12 +105,12 @@ fn processes_are_shown_with_what_they_use() {
         all.len() == 1 && all[0]["state"] == "failing"
     });
     assert_eq!(lost[0]["uptime_ms"], Value::Null);
-    let table = status(&daemon, &["node"]);
+    let table = daemon.shown(&["status", "node"]);
     let line = table.lines().find(|line| line.contains("program 1, up, up "));
     let line = line.unwrap_or_else(|| panic!("{table}"));
     assert_contains(line, "restarts 1, memory ");
     assert_contains(line, " MiB, cpu ");
-    let metrics = status(&daemon, &["--metrics"]);
+    let metrics = daemon.shown(&["status", "--metrics"]);
     for pool in ["node", "fcgi"] {
         let up = format!("forkyard_program_up{{pool=\"{pool}\",generation=");
         assert!(
@@ -127,8 +120,7 @@ fn processes_are_shown_with_what_they_use() {
             "{metrics}"
         );
     }
-    let said = daemon.run(&["upgrade"]);
-    assert_success(&said);
+    assert_success(&daemon.run(&["upgrade"]));
     let after = programs(&daemon, "node", |all| again(all, 1, killed));
     assert!(
         after[1]["uptime_ms"]
@@ -142,9 +134,8 @@ fn processes_are_shown_with_what_they_use() {
 fn a_request_that_runs_is_a_session() {
     let daemon = start();
     programs(&daemon, "node", |all| all.len() == 2 && all.iter().all(is_up));
-    let mut client = daemon.client("node");
     let params = Params::get(&daemon.dir, "hang", "");
-    client.send(&params, b"").expect("send");
+    let _client = daemon.send("node", &params);
     programs(&daemon, "node", |all| {
         let sessions = all.iter().filter_map(|process| process["sessions"].as_u64());
         sessions.sum::<u64>() == 1

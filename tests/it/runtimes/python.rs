@@ -27,9 +27,8 @@ fn start_broken(files: &[(&str, &str)], application: &str) -> (Daemon, tempfile:
         "pm = \"ondemand\"\nmax_children = 2\ncatch_workers_output = true\n",
         application,
     );
-    let mut client = daemon.client("www");
     let params = Params::get(&daemon.dir, "x", "");
-    client.send(&params, b"").expect("send");
+    let _client = daemon.send("www", &params);
     (daemon, root)
 }
 
@@ -113,8 +112,7 @@ fn what_can_not_be_loaded_is_told_and_tried_again() {
             );
         }
         wait_until("another try", || {
-            let refused = daemon.get("www", "x").text();
-            assert_starts(&refused, "Status: 503 ");
+            assert_starts(&daemon.get("www", "x").text(), "Status: 503 ");
             daemon.log().matches(" is started again in ").count() >= 2
         });
     }
@@ -125,8 +123,7 @@ fn an_application_of_the_other_interface_is_told() {
     let app = "class Shop:\n    def __call__(self, environ, start_response): pass\napp = Shop()\n";
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
     let (daemon, _root) = start_as("asgi", &[("app.py", app)], settings, "");
-    let refused = daemon.get("www", "x").text();
-    assert_starts(&refused, "Status: 503 ");
+    assert_starts(&daemon.get("www", "x").text(), "Status: 503 ");
     daemon.wait_for("is a WSGI application, and the runtime is asgi");
 }
 

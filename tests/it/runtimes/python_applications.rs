@@ -180,10 +180,8 @@ fn administer(site: &Site) {
     assert_contains(&page, "Gärtner");
     let style = site.browse("/static/admin/css/base.css", &[]);
     assert!(style.contains("200 OK") && style.contains("DJANGO Admin styles"));
-    let missing = site.browse("/nowhere/", &[]);
-    assert_contains(&missing, "404 Not Found");
-    let log = site.daemon.log();
-    assert_lacks(&log, "Traceback");
+    assert_contains(&site.browse("/nowhere/", &[]), "404 Not Found");
+    assert_lacks(&site.daemon.log(), "Traceback");
 }
 
 #[test]
@@ -281,10 +279,8 @@ fn use_flask(threads: &str) {
     assert_contains(&page, "gr\\u00fcn");
     assert_eq!(site.browse("/stream", &[]).matches("line ").count(), 1000);
     let url = site.nginx.url("/count?from_=b%C3%A4r");
-    let page = site.browse("/where/b%C3%A4r", &[]);
-    assert_contains(&page, &format!("Location: {url}"));
-    let page = site.browse("/fails", &[]);
-    assert_contains(&page, "500 INTERNAL SERVER ERROR");
+    assert_contains(&site.browse("/where/b%C3%A4r", &[]), &format!("Location: {url}"));
+    assert_contains(&site.browse("/fails", &[]), "500 INTERNAL SERVER ERROR");
     site.daemon.wait_for("KeyError: 'on purpose'");
 }
 

@@ -299,6 +299,5 @@ fn a_gemfile_says_which_gems_there_are() {
         ("Gemfile", gemfile),
         ("config.ru", file),
     ];
-    let application = Application::start(&files);
-    assert_eq!(application.get("x", "").body(), "1.2.3");
+    assert_eq!(Application::start(&files).get("x", "").body(), "1.2.3");
 }

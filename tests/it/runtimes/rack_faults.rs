@@ -3,7 +3,9 @@
 use super::rack::Application;
 use crate::support::prelude::*;
 
-fn fails(files: &[(&str, &str)], line: &str) -> String {
+type Files<'a> = &'a [(&'a str, &'a str)];
+
+fn fails(files: Files<'_>, line: &str) -> String {
     let root = folder(files);
     let daemon = Daemon::serving("rack", root.path(), "pm = \"ondemand\"\nmax_children = 1\n", "");
     let params = Params::get(&daemon.dir, "x", "");
@@ -13,39 +15,26 @@ fn fails(files: &[(&str, &str)], line: &str) -> String {
 }
 
 #[test]
-fn a_missing_file_is_named() {
-    let log = fails(&[], "config.ru does not exist");
-    assert_contains(&log, "entry = \"FILE.ru\"");
-}
-
-#[test]
-fn an_error_of_syntax_is_told_with_its_line() {
-    fails(&[("config.ru", "run ->(env) {\n  [200, {\n")], "config.ru:");
-}
-
-#[test]
-fn a_library_that_is_missing_is_named_with_who_wants_it() {
-    let log = fails(
-        &[("config.ru", "require 'nowhere/to/be/found'\nrun ->(env) {}\n")],
-        "nowhere/to/be/found",
-    );
-    assert_contains(&log, "LoadError");
-    assert_contains(&log, "config.ru:1");
-    assert_lacks(&log, "\\x0a");
-}
-
-#[test]
-fn a_gem_that_is_missing_is_named() {
-    let gemfile = "source 'https://rubygems.org'\ngem 'nowhere-to-be-found'\n";
-    fails(
-        &[("config.ru", "run ->(env) {}\n"), ("Gemfile", gemfile)],
-        "nowhere-to-be-found",
-    );
-}
-
-#[test]
-fn an_application_that_ends_its_process_while_it_loads_is_told() {
-    fails(&[("config.ru", "exit 3\n")], "SystemExit");
+fn what_fails_to_load_is_named() {
+    const APP: (&str, &str) = ("config.ru", "run ->(env) {}\n");
+    let missing = "require 'nowhere/to/be/found'\nrun ->(env) {}\n";
+    let gems = "source 'https://rubygems.org'\ngem 'nowhere-to-be-found'\n";
+    let rows: [(Files<'_>, &str, &[&str]); 5] = [
+        (&[], "config.ru does not exist", &["entry = \"FILE.ru\""]),
+        (&[("config.ru", "run ->(env) {\n  [200, {\n")], "config.ru:", &[]),
+        (
+            &[("config.ru", missing)],
+            "nowhere/to/be/found",
+            &["LoadError", "config.ru:1"],
+        ),
+        (&[APP, ("Gemfile", gems)], "nowhere-to-be-found", &[]),
+        (&[("config.ru", "exit 3\n")], "SystemExit", &[]),
+    ];
+    each(rows, |(files, line, more)| {
+        let log = fails(files, line);
+        more.iter().for_each(|part| assert_contains(&log, part));
+        assert_lacks(&log, "\\x0a");
+    });
 }
 
 #[test]
@@ -109,8 +98,7 @@ run ->(env) {
             application.daemon.wait_for(what);
         });
         assert_eq!(application.get("x", "").body(), "fine");
-        let log = application.daemon.log();
-        assert_lacks(&log, "/proc/self");
+        assert_lacks(&application.daemon.log(), "/proc/self");
     }
     for text in [
         "raise 'it broke'\n",
@@ -183,19 +171,4 @@ run ->(env) {
     let client = application.daemon.send("www", &params);
     drop(client);
     assert_eq!(application.get("closed", "").body(), "true");
-}
-
-#[test]
-fn a_request_whose_time_is_up_is_answered_and_its_worker_ended() {
-    let application = Application::start_with(
-        &[(
-            "config.ru",
-            "run ->(env) { sleep if env['PATH_INFO'] == '/slow'; [200, {}, ['fast']] }\n",
-        )],
-        "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = \"1s\"\n",
-        "",
-    );
-    let answer = application.get("slow", "");
-    assert_starts(&answer.text(), "Status: 504 ");
-    assert_eq!(application.get("x", "").body(), "fast");
 }

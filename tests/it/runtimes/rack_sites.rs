@@ -78,8 +78,7 @@ fn use_sinatra(threads: u32) {
     assert_eq!(curl(&[&nginx.url("/caf%C3%A9/a%2Fb")]), "at a/b");
     let head = curl(&["-i", &nginx.url("/raise")]);
     assert_starts(&head, "HTTP/1.1 500 Internal Server Error\r\n");
-    let head = curl(&["-I", &nginx.url("/")]);
-    assert_contains(&head, "\r\nContent-Length: 7\r\n");
+    assert_contains(&curl(&["-I", &nginx.url("/")]), "\r\nContent-Length: 7\r\n");
 }
 
 #[test]

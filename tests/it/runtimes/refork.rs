@@ -207,8 +207,7 @@ fn workers_in_ruby_are_forked_from_one_that_has_served() {
 #[test]
 fn a_lifespan_ends_before_the_copy_and_begins_anew_in_workers_of_it() {
     let site = Site::start("asgi", ASGI, STATIC, "refork_after = [5, 0]\n");
-    let told = assert_renewed(&site);
-    assert_eq!(told.hooks, ["startup", "shutdown", "startup"]);
+    assert_eq!(assert_renewed(&site).hooks, ["startup", "shutdown", "startup"]);
 }
 
 #[test]
@@ -330,8 +329,7 @@ fn told_while_slow(runtime: &str, site: &Site, log: &Path) -> u32 {
         text.matches("dawdle").count()
     };
     let before = calls();
-    let mut client = site.daemon.client("www");
-    client.send(&params(&site.daemon, "slow"), b"").expect("send");
+    let mut client = site.daemon.send("www", &params(&site.daemon, "slow"));
     wait_until(&format!("the calls of {runtime}"), || calls() > before);
     let mark = site.root.path().join("told");
     fs::write(&mark, "").expect("write");

@@ -85,18 +85,6 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 /// Their connections close without END_REQUEST. Without buffering nginx takes that for the end of a complete answer.
 const BROKEN_OFF: [&str; 3] = ["wsgi.py", "asgi.py", "short_http.py"];
 
-#[derive(Default)]
-struct Programs(Vec<Child>);
-
-impl Drop for Programs {
-    fn drop(&mut self) {
-        for program in &mut self.0 {
-            let _ = program.kill();
-            let _ = program.wait();
-        }
-    }
-}
-
 fn ask(nginx: &Nginx, path: &str) -> Option<i32> {
     let mut command = Command::new("curl");
     command.args(["--silent", "--output", "/dev/null", "--max-time", "60"]);
@@ -104,7 +92,7 @@ fn ask(nginx: &Nginx, path: &str) -> Option<i32> {
     status.expect("curl (Debian package curl)").code()
 }
 
-fn serve(dir: &Path, port: u16, short: &Short, name: &str) -> (String, Option<Child>) {
+fn serve(dir: &Path, port: u16, short: &Short, name: &str) -> (String, Option<process::Guard>) {
     let (runtime, file, text, application) = short;
     let path = dir.join(file);
     write_program(&path, text);
@@ -115,9 +103,8 @@ fn serve(dir: &Path, port: u16, short: &Short, name: &str) -> (String, Option<Ch
         .replace("VERSION", env!("FORKYARD_PHP"))
         .replace("PORT", &port.to_string())
         .replace("PROGRAM", &compiled().display().to_string());
-    let settings = "pm = \"static\"\nmax_children = 1\n";
     let application = format!("runtime = \"{runtime}\"\n{application}");
-    (pool(dir, name, settings, &application), program)
+    (pool(dir, name, "", &application), program)
 }
 
 #[test]
@@ -125,7 +112,7 @@ fn a_browser_sees_at_once_that_an_answer_is_cut() {
     const CUT: Option<i32> = Some(18);
     place_library();
     let names: Vec<String> = (0..SHORT.len()).map(|index| format!("p{index}")).collect();
-    let mut programs = Programs::default();
+    let mut programs = Vec::new();
     let port = free_port();
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
@@ -133,7 +120,7 @@ fn a_browser_sees_at_once_that_an_answer_is_cut() {
         for (short, name) in SHORT.iter().zip(&names) {
             let (pool, program) = serve(dir, port, short, name);
             text.push_str(&pool);
-            programs.0.extend(program);
+            programs.extend(program);
         }
         text
     });

@@ -3,13 +3,8 @@
 use super::fastcgi_programs::{ODD, pid_of};
 use crate::support::prelude::*;
 
-fn settings(dir: &Path) -> String {
-    format!(
-        "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nslowlog = \"{}\"\n\
-         request_slowlog_timeout = \"300ms\"\ncatch_workers_output = true\n",
-        dir.join("slow.log").display()
-    )
-}
+const SETTINGS: &str = "status_path = \"/status\"\nslowlog = \"DIR/slow.log\"\n\
+     request_slowlog_timeout = \"300ms\"\ncatch_workers_output = true\n";
 
 struct Site {
     daemon: Daemon,
@@ -24,7 +19,7 @@ impl Site {
     fn start_with(runtime: &str, files: &[(&str, &str)], more: &str) -> Site {
         let root = folder(files);
         let application = application_in(runtime, root.path(), "");
-        let daemon = Daemon::start(|dir| pool(dir, "www", &(settings(dir) + more), &application));
+        let daemon = Daemon::start(|dir| pool(dir, "www", &format!("{SETTINGS}{more}"), &application));
         daemon.wait_for_workers("www", 1);
         Site { daemon, root }
     }
@@ -36,9 +31,8 @@ impl Site {
     /// The answer to a slow request that ends after this many log entries are complete or failed.
     fn slow(&self, path: &str, done: usize, failed: usize) -> String {
         let (script, query) = path.split_once('?').expect("a query");
-        let mut client = self.daemon.client("www");
         let params = Params::get(&self.daemon.dir, script, query);
-        client.send(&params, b"").expect("send");
+        let mut client = self.daemon.send("www", &params);
         self.entries(done, failed);
         let told = self.root.path().join("told");
         fs::write(&told, "").expect("write");
@@ -340,8 +334,7 @@ fn rack_shows_rubys_calls_and_is_not_disturbed() {
     assert_starts(&calls, "sleep() ROOT/config.ru:3\nasleep() ROOT/config.ru:3\n");
     assert_ends(&calls, " ROOT/config.ru:18");
     assert_lacks(&calls, "/proc/self");
-    let calls = site.calls_of("compute", 2);
-    assert_contains(&calls, "compute() ROOT/config.ru:9\n");
+    assert_contains(&site.calls_of("compute", 2), "compute() ROOT/config.ru:9\n");
     assert_eq!(site.slow("x?silenced", 2, 1), "whole");
     let entries = site.entries(2, 1);
     assert!(entries[2].ends_with("x?silenced\n+++ dump failed"), "{entries:?}");
@@ -366,8 +359,7 @@ fn cgi_shows_the_programs_that_are_waited_for() {
     let text = "#!/bin/sh\nsleep 1.5 >&2\nprintf 'Content-Type: text/plain\\n\\nwhole'\n";
     let site = Site::start("cgi", "slow.cgi", text);
     let params = Params::get(site.root.path(), "slow.cgi", "");
-    let answer = site.daemon.ask("www", &params);
-    assert_eq!(answer.body(), "whole");
+    assert_eq!(site.daemon.ask("www", &params).body(), "whole");
     let programs = site.calls();
     let lines: Vec<&str> = programs.lines().collect();
     assert_eq!(lines.len(), 2, "{programs}");
@@ -385,7 +377,7 @@ fn cgi_shows_the_programs_that_are_waited_for() {
 fn fastcgi_shows_the_program_and_what_it_has_started() {
     let root = folder(&[("odd.py", ODD)]);
     let application = application_in("fastcgi", root.path(), "start_command = \"python3 odd.py slow\"");
-    let daemon = Daemon::start(|dir| pool(dir, "www", &settings(dir), &application));
+    let daemon = Daemon::start(|dir| pool(dir, "www", SETTINGS, &application));
     let site = Site { daemon, root };
     let answer = site.daemon.get("www", "x?a=b");
     let pid = pid_of(&answer);
@@ -421,7 +413,7 @@ fn fastcgi_shows_the_program_and_what_it_has_started() {
 fn a_rust_handler_is_named_by_its_request() {
     let dir = directory();
     make_writable(dir.path());
-    let text = pool(dir.path(), "hello", &settings(dir.path()), "runtime = \"rust\"\n");
+    let text = pool(dir.path(), "hello", SETTINGS, "runtime = \"rust\"\n");
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
     let program = Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("examples/responder");
     let mut command = Command::new(program);

@@ -143,11 +143,7 @@ impl Running {
         write_program(&root.path().join(kind.file), text);
         let application = application_in(kind.runtime, root.path(), kind.application);
         let daemon = Daemon::start(|dir| {
-            let manager = match settings.contains("pm =") {
-                true => "",
-                false => "pm = \"static\"\nmax_children = 1\n",
-            };
-            let settings = format!("{manager}catch_workers_output = true\nreload = \"always\"\n{settings}");
+            let settings = format!("catch_workers_output = true\nreload = \"always\"\n{settings}");
             let pool = pool(dir, "www", &settings, &application);
             format!("[global]\nprocess_control_timeout = \"200ms\"\n{global}{pool}")
         });

@@ -200,13 +200,10 @@ run Application.new
 
 #[test]
 fn a_pool_for_database_connections_can_be_sized_by_the_threads() {
-    let bench = Bench::start(RACK, 7, ONE);
-    assert_eq!(bench.get("flags", ""), "true 7");
+    assert_eq!(Bench::start(RACK, 7, ONE).get("flags", ""), "true 7");
     let own = format!("{ONE}env = {{ RAILS_MAX_THREADS = \"20\" }}\n");
-    let bench = Bench::start(RACK, 7, &own);
-    assert_eq!(bench.get("flags", ""), "true 20");
-    let bench = Bench::start(RACK, 1, ONE);
-    assert_eq!(bench.get("flags", ""), "false ");
+    assert_eq!(Bench::start(RACK, 7, &own).get("flags", ""), "true 20");
+    assert_eq!(Bench::start(RACK, 1, ONE).get("flags", ""), "false ");
 }
 
 #[test]

@@ -63,7 +63,7 @@ asyncio.run(main())
 "#;
 
 pub(in crate::it) struct Socket {
-    client: Child,
+    _client: process::Guard,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
@@ -80,7 +80,7 @@ impl Socket {
         let output = BufReader::new(client.stdout.take().expect("its output"));
         Socket {
             input: client.stdin.take(),
-            client,
+            _client: process::Guard::kill(client),
             output,
         }
     }
@@ -111,13 +111,6 @@ impl Socket {
     pub(in crate::it) fn close(mut self) -> String {
         self.input = None;
         self.hear()
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let _ = self.client.kill();
-        let _ = self.client.wait();
     }
 }
 
@@ -220,8 +213,7 @@ fn requests_pass_by_http_as_they_are() {
     assert!(answer["headers"]["x-forwarded-port"].is_null(), "{answer}");
     let file = site.temporary.join("upload");
     fs::write(&file, vec![b'x'; 5_000_000]).expect("write");
-    let answer = upload(&file, &nginx.url("/proxied/size"));
-    assert_eq!(answer, "5000000");
+    assert_eq!(upload(&file, &nginx.url("/proxied/size")), "5000000");
     let text = say(&site, b"POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_contains(&text, "/one");
     assert_lacks(&text, "/hidden");
@@ -336,8 +328,7 @@ fn an_upgrade_leaves_websockets_open() {
     let nginx = nginx(&site);
     let address = format!("ws://127.0.0.1:{}/ws", nginx.port);
     let mut socket = Socket::greeted(&address);
-    let output = site.daemon.run(&["upgrade"]);
-    assert_success(&output);
+    assert_success(&site.daemon.run(&["upgrade"]));
     site.daemon.wait_for_count("ready to handle connections", 2);
     assert!(socket.ask("hello").ends_with(" one hello"));
     let mut other = Socket::greeted(&address);

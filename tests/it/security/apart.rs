@@ -19,8 +19,7 @@ const STATIC: &str = "pm = \"static\"\nstatus_path = \"/status\"\n";
 fn two_pools(children: u32, more: &str, global: impl Fn(&Path) -> String) -> Daemon {
     let daemon = Daemon::start_logged(
         |dir| {
-            let settings = format!("{STATIC}max_children = {children}\n{more}")
-                .replace("DIR", &dir.display().to_string());
+            let settings = format!("{STATIC}max_children = {children}\n{more}");
             let one = format!("user = \"www-data\"\n{settings}");
             let two = format!("user = \"nobody\"\n{settings}env = {{ SECRET = \"of-the-second\" }}\n");
             global(dir) + &pool(dir, "one", &one, PHP) + &pool(dir, "two", &two, PHP)

@@ -139,9 +139,7 @@ fn what_a_killed_daemon_has_mounted_goes_with_the_next() {
     let space = fs::File::open(format!("/proc/{pid}/ns/mnt")).expect("its name space");
     let children = process::children(pid);
     process::signal(pid, Signal::SIGKILL);
-    wait_until("its processes to end", || {
-        !children.iter().any(|pid| process::runs(*pid))
-    });
+    process::wait_for_ends(&children);
     let mut command = Command::new("nsenter");
     let held = std::os::fd::AsRawFd::as_raw_fd(&space);
     command.arg(format!("--mount=/proc/{}/fd/{held}", std::process::id()));

@@ -12,8 +12,8 @@ pub(super) const SOON: Duration = Duration::from_secs(20);
 pub(super) const GAMES: u32 = 5;
 
 struct Fuse {
-    point: PathBuf,
-    server: Child,
+    server: process::Guard,
+    point: process::Mounted,
 }
 
 impl Fuse {
@@ -30,30 +30,17 @@ impl Fuse {
             let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
             mounts.contains(&*point.to_string_lossy()).then_some(())
         });
-        Fuse { point, server }
+        Fuse {
+            server: process::Guard::kill(server),
+            point: process::Mounted(point),
+        }
     }
 
     fn stop(&self) {
-        process::signal(self.server.id(), Signal::SIGSTOP);
+        process::signal(self.server.0.id(), Signal::SIGSTOP);
         wait_until("the file system to stop", || {
-            process::state(self.server.id()) == Some('T')
+            process::state(self.server.0.id()) == Some('T')
         });
-    }
-}
-
-impl Drop for Fuse {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-        let _ = Command::new("umount").arg("--lazy").arg(&self.point).status();
-    }
-}
-
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
@@ -85,7 +72,7 @@ impl Held {
         let source = format!(
             "{}\nFUSE = '{}'\n{source}",
             include_str!("held.py"),
-            fuse.point.display()
+            fuse.point.0.display()
         );
         fs::write(path.join("wsgi.py"), source).expect("write");
         let (path_shown, well) = (path.display(), well.display());
@@ -129,8 +116,7 @@ impl Held {
 
     fn is_well(&self) {
         self.answers();
-        let reload = self.command(&["reload"]);
-        assert_success(&reload);
+        assert_success(&self.command(&["reload"]));
         self.answers();
     }
 
@@ -210,11 +196,10 @@ fn a_private_socket_whose_queue_is_full_does_not_hold_up_the_next_master() {
     let own = temporary.join("forkyard.app.gone.x");
     fs::create_dir_all(&own).expect("mkdir");
     let held = full_socket(&own.join("socket"));
-    let workers = "pm = \"static\"\nmax_children = 1\n";
     let configuration = pool(
         dir.path(),
         "www",
-        workers,
+        "",
         concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
     );
     fs::write(dir.path().join("forkyard.toml"), configuration).expect("configuration");
@@ -232,8 +217,7 @@ fn fails_and_holds_nobody_up(source: &str) {
     let held = Held::start("", "", source);
     let mut client = held.ask();
     held.hold();
-    let answer = client.answer().expect("an answer");
-    assert_contains(&answer.text(), "503");
+    assert_contains(&client.answer().expect("an answer").text(), "503");
     held.is_well();
     held.ends();
 }
@@ -317,13 +301,12 @@ fn files_on_the_way_to_which_nothing_answers_do_not_hold_up_the_master() {
     let held = Held::start(settings, "", source);
     let own = held.dir.path().join("own");
     let mut command = Command::new("mount");
-    let mounted = command.arg("--bind").args([&held.fuse.point, &own]).status();
+    let mounted = command.arg("--bind").args([&held.fuse.point.0, &own]).status();
     assert!(mounted.expect("mount").success());
-    let _mount = Mounted(own);
+    let _mount = process::Mounted(own);
     held.fuse.stop();
     let mut client = held.ask();
-    let answer = client.answer().expect("an answer");
-    assert_contains(&answer.text(), "503");
+    assert_contains(&client.answer().expect("an answer").text(), "503");
     held.daemon.wait_for("can't be read in time");
     held.daemon.signal(Signal::SIGUSR1);
     held.daemon.wait_for("can't be opened in time");
@@ -354,7 +337,7 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
     held.is_well();
     held.daemon.signal(Signal::SIGUSR1);
     held.daemon.wait_for("application log file re-opened");
-    process::signal(held.fuse.server.id(), Signal::SIGCONT);
+    process::signal(held.fuse.server.0.id(), Signal::SIGCONT);
     assert_eq!(client.answer().expect("an answer").body(), "said");
     let path = held.dir.path().join("own/app.log");
     let log = until("the last line", || {

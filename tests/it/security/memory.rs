@@ -161,8 +161,7 @@ fn what_belongs_to_one_pool_is_in_no_process_of_another() {
         "FORKYARD_APP_ROOT",
         &daemon.dir.join("sites/shop").display().to_string(),
     );
-    let answer = daemon.ask("sites", &shop);
-    assert_eq!(answer.body(), "shop", "{}", daemon.log());
+    assert_eq!(daemon.ask("sites", &shop).body(), "shop", "{}", daemon.log());
 
     let wanted = [
         // It forks the workers of `first`, too, and must not know the secret.

@@ -25,8 +25,7 @@ fn start(application: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
         make_writable(dir);
         fs::write(dir.join("fast.pl"), FAST).expect("write");
-        let application = application.replace("DIR", &dir.display().to_string());
-        pool(dir, "www", "pm = \"static\"\nmax_children = 1", &application)
+        pool(dir, "www", "pm = \"static\"\nmax_children = 1", application)
     });
     write_program(&daemon.dir.join("run.cgi"), PERL);
     let mark = daemon.dir.join("evil").display().to_string();

@@ -80,7 +80,7 @@ for family, address in (socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "0.0.0.0"
             print("refused")
 "#;
 
-struct Thief(Child);
+struct Thief(process::Guard);
 
 impl Thief {
     fn send(port: &str, device: &str) -> Thief {
@@ -89,22 +89,15 @@ impl Thief {
             .stdout(Stdio::piped())
             .spawn()
             .expect("python3");
-        Thief(child)
+        Thief(process::Guard::kill(child))
     }
 
     fn wait_until_taken(&mut self) {
         let mut line = String::new();
-        BufReader::new(self.0.stdout.take().expect("a pipe"))
+        BufReader::new(self.0.0.stdout.take().expect("a pipe"))
             .read_line(&mut line)
             .expect("a line");
         assert_eq!(line, "taken\n");
-    }
-}
-
-impl Drop for Thief {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -137,10 +137,8 @@ impl Sent {
     }
 
     fn ask(&self, query: &str) -> Client {
-        let mut client = self.daemon.client("www");
         let params = Params::get(self.dir.path(), "x", query);
-        client.send(&params, b"").expect("send");
-        client
+        self.daemon.send("www", &params)
     }
 }
 
@@ -170,8 +168,7 @@ fn no_last_close_is_the_masters(is_old: bool) {
              to.connect('{}')\n    send(to, {number}, flags)\n",
             socket.display()
         );
-        let output = sent.while_stopped(|| python_as(uid, &script, &[]));
-        assert_success(&output);
+        assert_success(&sent.while_stopped(|| python_as(uid, &script, &[])));
         sent.is_well();
     }
     fs::write(path.join("attack"), "").expect("write");

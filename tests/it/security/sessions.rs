@@ -159,8 +159,7 @@ fn no_worker_is_in_a_session_with_another_users_or_with_the_masters() {
             assert_eq!(ask(&daemon, &pool, &targets), "done\n", "{pool}");
         }
     }
-    let own = autogroup(ones[0]);
-    assert!(own.is_none_or(|said| said.ends_with("nice 19\n")));
+    assert!(autogroup(ones[0]).is_none_or(|said| said.ends_with("nice 19\n")));
     for pid in processes(&daemon, ZYGOTES).iter().chain([&master]) {
         let said = autogroup(*pid).unwrap_or_default();
         assert!(

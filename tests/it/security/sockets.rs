@@ -168,10 +168,7 @@ fn a_refused_client_costs_no_request() {
 
 fn with_status(settings: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
-        let status = format!(
-            "status_listen = \"{}/status.sock\"\nping.path = \"/ping\"\n",
-            dir.display()
-        );
+        let status = "status_listen = \"DIR/status.sock\"\nping.path = \"/ping\"\n";
         pool(dir, "www", &format!("{STATIC}{status}{settings}"), PHP)
     });
     daemon.write("a.php", "<?php echo 'a';");
@@ -322,8 +319,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
                 text.contains("a worker has shut the socket down"),
                 "{case}: {text}"
             );
-            let refused = UnixStream::connect(daemon.socket(name));
-            assert!(refused.is_err(), "{case}");
+            assert!(UnixStream::connect(daemon.socket(name)).is_err(), "{case}");
             let (text, code) = forkyard(&["reload"]);
             assert_eq!(code, Some(0), "{case}: {text}");
             assert!(
@@ -444,7 +440,6 @@ def application(environ, start):
         "-c",
     ]);
     let restart = restart.arg(daemon.dir.join("forkyard.toml")).output();
-    let restart = restart.expect("forkyard");
-    assert_success(&restart);
+    assert_success(&restart.expect("forkyard"));
     well();
 }

@@ -45,10 +45,7 @@ fn of_every_kind(dir: &Path, root: &Path, port: u16) -> String {
     write_program(&root.join("x"), cgi);
     let place = root.display();
     let php = |preloader: &str| format!("{RUNTIME}preloader = \"{preloader}\"\n");
-    let status = format!(
-        "{ONE}status_listen = \"{}/status.sock\"\nping.path = \"/ping\"\n",
-        dir.display()
-    );
+    let status = format!("{ONE}status_listen = \"DIR/status.sock\"\nping.path = \"/ping\"\n");
     let http = format!("{ONE}http_listen = \"127.0.0.1:{port}\"\n");
     let python = "interpreter = \"/usr/bin/python3\"";
     pool(dir, "own", &status, &php("own"))
@@ -159,8 +156,7 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
     let mut status = Client::connect(&daemon.dir.join("status.sock")).expect("connect");
     let params = Params::get(&daemon.dir, "", "").with("SCRIPT_NAME", "/ping");
     assert_eq!(status.request(&params, b"").expect("an answer").body(), "pong");
-    let health = daemon.run(&["health", "--ready"]);
-    assert_success(&health);
+    assert_success(&daemon.run(&["health", "--ready"]));
     let mut http = TcpStream::connect(("127.0.0.1", port)).expect("connect");
     http.write_all(b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
         .expect("send");
@@ -344,8 +340,7 @@ echo 'done';
             scope.spawn(move || {
                 let pool = if matches!(mark, "a" | "b") { "one" } else { "other" };
                 let params = Params::get(&daemon.dir, "pieces.php", &format!("mark={mark}"));
-                let answer = daemon.ask(pool, &params);
-                assert_eq!(answer.body(), "done");
+                assert_eq!(daemon.ask(pool, &params).body(), "done");
             });
         }
     });

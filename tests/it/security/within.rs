@@ -28,8 +28,7 @@ fn ask(daemon: &Daemon, pool: &str, root: Option<&Path>, script: &Path) -> Strin
     let answer = daemon.ask(pool, &params);
     match answer.text().contains("403 Forbidden") {
         true => {
-            let why = answer.error_text();
-            assert_contains(&why, "outside application.script_root");
+            assert_contains(&answer.error_text(), "outside application.script_root");
             "403".to_owned()
         }
         false => answer.body(),
@@ -42,11 +41,10 @@ fn a_pool_s_scripts_are_below_its_script_root_if_it_has_one() {
         make_writable(dir);
         site(dir, "site");
         let bound = format!("script_root = \"{}/site\"", dir.display());
-        let settings = "pm = \"static\"\nmax_children = 1\n";
-        let open = php_pool(dir, settings, "").replace("www", "open");
+        let open = php_pool(dir, "", "").replace("www", "open");
         format!(
             "{}\n{}",
-            php_pool(dir, settings, &bound),
+            php_pool(dir, "", &bound),
             open.replace("user = \"open-data\"", "user = \"www-data\"")
         )
     });

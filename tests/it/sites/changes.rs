@@ -24,8 +24,7 @@ fn a_reload_restarts_applications_of_which_something_changed() {
     reload(&sites, "max = 3", "env = { COLOUR = \"blue\" }");
     wait_until("the new settings", || sites.body("/app/").ends_with(" blue"));
     load.wait_for(20);
-    let answers = load.end();
-    assert!(answers.iter().all(|(status, _)| *status == 200));
+    assert!(load.end().iter().all(|(status, _)| *status == 200));
     let inspector = sites.companion("inspector");
     let other = format!(
         "max = 3\nforget_after = \"1m\"\nrestart_dir = \"restart\"\nroot_parameter = \"OTHER\"\n\

@@ -3,17 +3,8 @@
 use super::{Load, Sites, USERS};
 use crate::support::prelude::*;
 
-fn text(output: &Output) -> String {
-    let (out, error) = (&output.stdout, &output.stderr);
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(out),
-        String::from_utf8_lossy(error)
-    )
-}
-
 fn is_ok(output: &Output) {
-    assert!(output.status.success(), "{}", text(output));
+    assert!(output.status.success(), "{}", told(output));
 }
 
 fn instance(sites: &Sites) -> u32 {
@@ -44,12 +35,12 @@ fn instances_are_restarted_disabled_enabled_and_detached_by_command() {
     assert_ne!(third, second);
     let refused = sites.forkyard(&["detach", &second.to_string()]);
     assert!(
-        !refused.status.success() && text(&refused).contains("no instance"),
+        !refused.status.success() && told(&refused).contains("no instance"),
         "{}",
-        text(&refused)
+        told(&refused)
     );
     let refused = sites.forkyard(&["restart", "/srv/nowhere"]);
-    assert!(!refused.status.success(), "{}", text(&refused));
+    assert!(!refused.status.success(), "{}", told(&refused));
     sites.end();
 }
 
@@ -82,8 +73,7 @@ fn the_total_can_be_changed() {
     wait_until("three instances", || sites.instances().len() == 3);
     is_ok(&sites.forkyard(&["resize", "sites", "2"]));
     wait_until("two instances", || sites.instances().len() == 2);
-    let answers = load.end();
-    assert!(answers.iter().all(|(status, _)| *status == 200));
+    assert!(load.end().iter().all(|(status, _)| *status == 200));
     assert!(!sites.forkyard(&["resize", "shop", "2"]).status.success());
     sites.end();
 }
@@ -116,7 +106,7 @@ fn an_instance_can_be_taken_and_a_taker_that_crashes_costs_it() {
     let (mut child, lent) = take(Stdio::piped());
     is_ok(&sites.forkyard(&["return", &lent["lease"].to_string()]));
     let again = sites.forkyard(&["return", &lent["lease"].to_string()]);
-    assert!(!again.status.success() && text(&again).contains("no lease"));
+    assert!(!again.status.success() && told(&again).contains("no lease"));
     drop(child.stdin.take());
     assert!(child.wait().expect("wait").success());
     assert_eq!(sites.body("/app/").trim(), pid.to_string());
@@ -146,13 +136,13 @@ fn pools_come_and_go_while_the_daemon_runs() {
     let file = file.to_str().expect("path").to_owned();
     let added = sites.forkyard(&["pool", "add", &file]);
     is_ok(&added);
-    assert_contains(&text(&added), "added more");
+    assert_contains(&told(&added), "added more");
     assert_eq!(sites.daemon.get("more", "more.cgi").body(), "more");
     let again = sites.forkyard(&["pool", "add", &file]);
     assert!(
-        !again.status.success() && text(&again).contains("already"),
+        !again.status.success() && told(&again).contains("already"),
         "{}",
-        text(&again)
+        told(&again)
     );
     is_ok(&sites.forkyard(&["pool", "remove", "more", "--immediate"]));
     assert!(!sites.daemon.socket("more").exists());
@@ -190,22 +180,22 @@ fn an_application_that_does_not_run_is_started_by_a_command() {
     let good = sites.wsgi("good", 0, "str(os.getpid())");
     let output = start(&good);
     is_ok(&output);
-    assert_contains(&text(&output), "is started: a new instance serves");
+    assert_contains(&told(&output), "is started: a new instance serves");
     let first = instance(&sites);
     assert_eq!(sites.body("/good/"), first.to_string());
     let output = start(&good);
     is_ok(&output);
-    assert_contains(&text(&output), "is restarted: 1 new");
+    assert_contains(&told(&output), "is restarted: 1 new");
     assert_ne!(sites.body("/good/"), first.to_string());
     let broken = sites.add("broken", 0, &[("wsgi.py", "import a_module_that_is_missing\n")]);
     let output = start(&broken);
-    assert_eq!(output.status.code(), Some(70), "{}", text(&output));
-    assert_contains(&text(&output), "could not be started (error ID ");
-    assert_contains(&text(&output), "broken: ");
+    assert_eq!(output.status.code(), Some(70), "{}", told(&output));
+    assert_contains(&told(&output), "could not be started (error ID ");
+    assert_contains(&told(&output), "broken: ");
     let empty = sites.add("empty", 0, &[]);
     let output = start(&empty);
-    assert_eq!(output.status.code(), Some(70), "{}", text(&output));
-    assert_contains(&text(&output), "is not run by pool sites (error ID ");
+    assert_eq!(output.status.code(), Some(70), "{}", told(&output));
+    assert_contains(&told(&output), "is not run by pool sites (error ID ");
     // Once corrected, it starts at once, without its backoff.
     fs::remove_file(broken.join("wsgi.py")).expect("remove");
     let corrected = sites.wsgi("corrected", 0, "'corrected'");
@@ -232,9 +222,9 @@ fn owners_start_their_own_applications_and_no_others() {
     assert_eq!(sites.instances().len(), 1);
     let output = start(&theirs);
     assert!(
-        !output.status.success() && text(&output).contains("permission denied"),
+        !output.status.success() && told(&output).contains("permission denied"),
         "{}",
-        text(&output)
+        told(&output)
     );
     assert_eq!(sites.instances().len(), 1);
     sites.end();
@@ -256,8 +246,8 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
     );
     let output = as_user(&sites, owner, &["status", "--json"]);
     is_ok(&output);
-    assert_contains(&text(&output), mine);
-    assert_lacks(&text(&output), theirs);
+    assert_contains(&told(&output), mine);
+    assert_lacks(&told(&output), theirs);
     is_ok(&as_user(&sites, owner, &["restart", "--blocking", mine]));
     let next = sites.body("/mine/").trim().to_owned();
     assert_ne!(next, pids[0]);
@@ -273,8 +263,8 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
     ];
     each(rows, |refused| {
         let output = as_user(&sites, owner, refused);
-        assert!(!output.status.success(), "{refused:?}: {}", text(&output));
-        assert_contains(&text(&output), "permission denied");
+        assert!(!output.status.success(), "{refused:?}: {}", told(&output));
+        assert_contains(&told(&output), "permission denied");
     });
     assert_eq!(sites.body("/theirs/").trim(), pids[1]);
     sites.end();
@@ -340,7 +330,7 @@ fn owners_end_requests_of_their_own_instances() {
             let answer = scope.spawn(|| sites.get(&format!("{path}?stuck")).0);
             wait_until("the request to run", || mark.exists());
             let refused = as_user(&sites, USERS[1].1, &["terminate", &pid]);
-            assert_contains(&text(&refused), "permission denied");
+            assert_contains(&told(&refused), "permission denied");
             is_ok(&as_user(&sites, USERS[0].1, &["terminate", &pid]));
             assert_eq!(answer.join().expect("answer"), 504, "{path}");
         });

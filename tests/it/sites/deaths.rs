@@ -24,8 +24,7 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
     load.wait_for(30);
     process::signal(router, Signal::SIGKILL);
     wait_until("another router", || !process::runs(router));
-    let next = sites.companion("router");
-    assert_ne!(next, router);
+    assert_ne!(sites.companion("router"), router);
     load.wait_for(60);
     let answers = load.end();
     assert!(bad(&answers) <= 3, "{} of {}", bad(&answers), answers.len());
@@ -113,7 +112,6 @@ fn an_instance_that_closes_its_channel_and_stays_is_ended() {
     for client in evil {
         let _ = client.join().expect("client");
     }
-    let log = sites.daemon.log();
-    assert_lacks(&log, "instances, and no more may be");
+    assert_lacks(&sites.daemon.log(), "instances, and no more may be");
     sites.end();
 }

@@ -46,7 +46,7 @@ sys.stdin.read()
 "#;
 
 /// A running program, killed on drop, and its first line.
-struct Guest(Child, usize);
+struct Guest(#[expect(dead_code, reason = "it is held")] process::Guard, usize);
 
 impl Guest {
     fn start(script: &str, socket: &Path) -> Guest {
@@ -61,14 +61,10 @@ impl Guest {
         let mut line = String::new();
         let mut output: BufReader<ChildStdout> = BufReader::new(child.stdout.take().expect("output"));
         output.read_line(&mut line).expect("a line");
-        Guest(child, line.trim().parse().expect("a number"))
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Guest(
+            process::Guard::kill(child),
+            line.trim().parse().expect("a number"),
+        )
     }
 }
 

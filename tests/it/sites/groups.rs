@@ -57,8 +57,7 @@ fn groups(sites: &Path, all: &[(&str, &[&str])]) -> String {
 fn reload(sites: &Sites, applications: &str) {
     let text = super::configuration(&sites.daemon.dir, applications, "");
     sites.daemon.write("forkyard.toml", &text);
-    let output = sites.forkyard(&["reload"]);
-    assert_success(&output);
+    assert_success(&sites.forkyard(&["reload"]));
 }
 
 fn idle(sites: &Sites, name: &str) -> BTreeSet<u64> {

@@ -181,9 +181,7 @@ fn a_start_up_file_of_another_owner_is_another_application() {
         let first = sites.instances();
         replace(&root, "index.php", &code("second"), 1);
         becomes(&sites, "/shop/", &said(1, "second"));
-        wait_until("the old instances' end", || {
-            first.iter().all(|pid| !process::runs(*pid))
-        });
+        process::wait_for_ends(&first);
         let second = sites.instances();
         replace(&root, "index.php", &code("third, and longer"), 1);
         becomes(&sites, "/shop/", &said(1, "third, and longer"));

@@ -69,8 +69,7 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
         let instance = first[&modest].parse().expect("a process id");
         assert!(process::runs(instance), "{modest} {instance}");
     }
-    let log = sites.daemon.log();
-    assert_contains(&log, "it uses more than memory_limit");
+    assert_contains(&sites.daemon.log(), "it uses more than memory_limit");
     sites.end();
 }
 
@@ -114,8 +113,7 @@ fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
             fs::create_dir(&root).expect("mkdir");
             fs::write(root.join(file), text).expect("write");
             let root = root.display();
-            let settings =
-                "pm = \"static\"\nmax_children = 1\nmemory_limit = \"100M\"\ncatch_workers_output = true\n";
+            let settings = "memory_limit = \"100M\"\ncatch_workers_output = true\n";
             let application = match *kind {
                 "php" => format!("runtime = \"php\"\nversion = {:?}", env!("FORKYARD_PHP")),
                 "fastcgi" => format!("{FASTCGI_SETTINGS}root = \"{root}\""),

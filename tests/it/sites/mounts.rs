@@ -3,29 +3,16 @@
 use super::{Sites, USERS};
 use crate::skip::needs_fuse;
 use crate::support::prelude::*;
+use crate::support::process::Mounted;
 
-struct Mount(PathBuf);
-
-impl Mount {
-    fn by(command: &mut Command, point: &Path) -> Mount {
-        let output = command
-            .arg(point)
-            .output()
-            .expect("Debian packages bindfs and mount");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{command:?}: {said}");
-        Mount(point.to_owned())
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
+fn mounted(command: &mut Command, point: &Path) -> Mounted {
+    let output = command.arg(point).output();
+    assert_success(&output.expect("Debian packages bindfs and mount"));
+    Mounted(point.to_owned())
 }
 
 /// Two sites: one whose files a FUSE file system gives to another user, and one that a user had mount(8) mount.
-fn mount(sites: &Sites) -> [Mount; 2] {
+fn mount(sites: &Sites) -> [Mounted; 2] {
     let code = "<?php echo posix_geteuid();";
     let source = sites.daemon.dir.join("source");
     fs::create_dir(&source).expect("mkdir");
@@ -36,7 +23,7 @@ fn mount(sites: &Sites) -> [Mount; 2] {
     fs::create_dir(&fused).expect("mkdir");
     let mut bindfs = Command::new("bindfs");
     bindfs.args([&owner, &group, "-o", "allow_other"]).arg(&source);
-    let fused = Mount::by(&mut bindfs, &fused);
+    let fused = mounted(&mut bindfs, &fused);
     let wished = sites.apps.join("wished");
     fs::create_dir(&wished).expect("mkdir");
     let mut tmpfs = Command::new("mount");
@@ -47,7 +34,7 @@ fn mount(sites: &Sites) -> [Mount; 2] {
         &format!("nosuid,mode=755,user={}", USERS[1].0),
         "none",
     ]);
-    let wished = Mount::by(&mut tmpfs, &wished);
+    let wished = mounted(&mut tmpfs, &wished);
     fs::write(wished.0.join("index.php"), code).expect("write");
     for path in [wished.0.clone(), wished.0.join("index.php")] {
         chown(path, Some(USERS[0].1), Some(USERS[0].1)).expect("chown");
@@ -84,7 +71,7 @@ fn a_nosuid_file_system_of_the_operator_s_is_as_any_other() {
     fs::create_dir(&point).expect("mkdir");
     let mut tmpfs = Command::new("mount");
     tmpfs.args(["-t", "tmpfs", "-o", "nosuid,nodev,mode=755", "none"]);
-    let mount = Mount::by(&mut tmpfs, &point);
+    let mount = mounted(&mut tmpfs, &point);
     fs::write(point.join("index.php"), "<?php echo posix_geteuid();").expect("write");
     for path in [point.clone(), point.join("index.php")] {
         chown(path, Some(USERS[0].1), Some(USERS[0].1)).expect("chown");

@@ -125,8 +125,7 @@ fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
     let (status, body) = sites.get("/broken/");
     assert_eq!(status, 503, "{body}");
     let id = body.trim().rsplit(' ').next().expect("an id").to_owned();
-    let line = sites.daemon.wait_for(&id);
-    assert_contains(&line, "sites");
+    assert_contains(&sites.daemon.wait_for(&id), "sites");
     let status = sites.status();
     let errors = status["errors"].as_array().expect("errors");
     assert!(errors.iter().any(|error| error["id"] == id.as_str()), "{status}");

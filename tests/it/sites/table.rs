@@ -317,15 +317,7 @@ impl Table {
 
 impl Cell<'_> {
     pub(super) fn forkyard(&self, arguments: &[&str]) -> (Option<i32>, String) {
-        let output = Command::new(env!("CARGO_BIN_EXE_forkyard"))
-            .args(&arguments[..1])
-            .arg("--socket")
-            .arg(self.daemon.dir.join("control.sock"))
-            .args(&arguments[1..])
-            .output()
-            .expect("forkyard");
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        (output.status.code(), text)
+        said_by(&mut self.daemon.at_socket(arguments))
     }
 
     pub(super) fn name(&self) -> String {
@@ -342,9 +334,7 @@ impl Cell<'_> {
         let root = self.root();
         let params =
             Params::get(&root, self.row.file, query).with("FORKYARD_APP_ROOT", &root.display().to_string());
-        let mut client = self.daemon.client(self.pool.unwrap_or("sites"));
-        client.send(&params, b"").expect("send");
-        client
+        self.daemon.send(self.pool.unwrap_or("sites"), &params)
     }
 
     fn ask(&self, query: &str) -> Answer {
@@ -433,15 +423,15 @@ fn every_runtime_tells_why_it_can_not_be_started_in_every_kind_of_pool() {
             let id = id.unwrap_or_else(|| answer.error_id());
             let (_, report) = cell.forkyard(&["error", &id]);
             assert!(report.contains("the database is not there"), "{name}: {report}");
-            let log = cell.daemon.log();
             let more = [
                 "DEBUG: ".to_owned(),
                 format!("error {id}, "),
                 "trying again in".to_owned(),
             ];
             let is_about = |line: &&str| line.contains(&id) && !more.iter().any(|it| line.contains(it));
-            let told: Vec<&str> = log.lines().filter(is_about).collect();
-            assert_eq!(told.len(), 1, "{name}: the cause is told once: {told:#?}");
+            let count = || cell.daemon.log().lines().filter(is_about).count();
+            wait_until(&format!("the cause of {name}"), || count() > 0);
+            assert_eq!(count(), 1, "{name}: the cause is told once");
         } else {
             wait_until(&format!("why {name} fails"), || {
                 let said = cell.ask("").error_text() + &cell.daemon.log();

@@ -140,8 +140,7 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
     };
     let mut plan = kit.native(&script(&good, None));
     plan.socket_dir = Some(sockets.clone());
-    let up = kit.up(plan);
-    assert_eq!(up.sockets[0].address, Address::Unix(good));
+    assert_eq!(kit.up(plan).sockets[0].address, Address::Unix(good));
     kit.stop();
 
     let mut kit = Kit::new();

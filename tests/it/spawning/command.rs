@@ -28,8 +28,7 @@ fn an_application_that_comes_up_is_shown_and_stopped() {
         let pid = document["pid"].as_u64().expect("a pid");
         assert!(!process::runs(pid as u32));
     }
-    let left = fs::read_dir(scratch.path()).expect("the directory");
-    assert_eq!(left.count(), 0);
+    assert_eq!(fs::read_dir(scratch.path()).expect("the directory").count(), 0);
 }
 
 #[test]
@@ -82,7 +81,6 @@ fn processes_that_go_to_the_background_are_ended() {
             })
             .collect();
         assert!(left.is_empty(), "processes {left:?} are left");
-        let files = fs::read_dir(scratch.path()).expect("the directory");
-        assert_eq!(files.count(), 0);
+        assert_eq!(fs::read_dir(scratch.path()).expect("the directory").count(), 0);
     }
 }

@@ -48,8 +48,7 @@ fn refusals_are_in_the_access_log() {
         .with("CONTENT_LENGTH", "3")
         .with("HTTP_HOST", "shop.example")
         .with("REMOTE_USER", "ann");
-    let answer = broken.daemon.put("www", &params, b"xyz");
-    assert_contains(&answer.text(), " 503 ");
+    assert_contains(&broken.daemon.put("www", &params, b"xyz").text(), " 503 ");
     let ping = Params::get(&broken.daemon.dir, "x", "").with("SCRIPT_NAME", "/ping");
     broken.daemon.ask("www", &ping);
     let lines = || fs::read_to_string(&path).unwrap_or_default();
@@ -162,7 +161,7 @@ fn a_pool_that_is_to_have_workers_heals_without_a_request() {
 fn the_operator_is_told_by_the_status() {
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", "", "");
     let id = broken.refused();
-    let show = || text_of(&broken.daemon.run(&["status"]).stdout);
+    let show = || broken.daemon.shown(&["status"]);
     let shown = show();
     let (_, line) = shown
         .split_once(&format!("last error {id}, "))

@@ -10,7 +10,6 @@ mod orphans;
 mod over;
 mod programs;
 mod work_directories;
-mod workers;
 
 use crate::support::prelude::*;
 
@@ -125,17 +124,8 @@ impl Broken {
 }
 
 fn error(daemon: &Daemon, id: &str) -> Output {
-    forkyard_at(daemon, &["error", id, "--json"])
-}
-
-fn forkyard_at(daemon: &Daemon, arguments: &[&str]) -> Output {
-    // By its socket: the configuration may be broken, too.
-    Command::new(env!("CARGO_BIN_EXE_forkyard"))
-        .args(arguments)
-        .arg("--socket")
-        .arg(daemon.dir.join("control.sock"))
-        .output()
-        .expect("forkyard")
+    let output = daemon.at_socket(&["error", id, "--json"]).output();
+    output.expect("forkyard")
 }
 
 fn descriptors(pid: u32) -> usize {

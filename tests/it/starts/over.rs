@@ -4,9 +4,11 @@ use super::WELL_WSGI;
 use crate::support::prelude::*;
 
 fn status(daemon: &Daemon) -> (Value, String) {
-    let said = |arguments: &[&str]| text_of(&daemon.run(arguments).stdout);
-    let value: Value = serde_json::from_str(&said(&["status", "--json"])).expect("JSON");
-    (value["pools"][0]["last_error"].clone(), said(&["status", "www"]))
+    let value = daemon.status(&[]);
+    (
+        value["pools"][0]["last_error"].clone(),
+        daemon.shown(&["status", "www"]),
+    )
 }
 
 #[test]

@@ -17,16 +17,8 @@ pub(super) struct Backends {
 }
 
 struct Fpm {
-    child: Child,
+    _child: process::Guard,
     _directory: tempfile::TempDir,
-}
-
-impl Drop for Fpm {
-    fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
-        let _ = nix::sys::signal::kill(pid, Signal::SIGTERM);
-        let _ = self.child.wait();
-    }
 }
 
 const VARS: &str = "<?php
@@ -159,7 +151,7 @@ fn fpm(program: &str, workers: u32) -> (Fpm, Backend) {
         TcpStream::connect(("127.0.0.1", port)).ok()
     });
     let fpm = Fpm {
-        child,
+        _child: process::Guard::terminate(child),
         _directory: directory,
     };
     (fpm, backend)

@@ -159,10 +159,8 @@ fn zygotes_killed_while_they_make_workers_cost_no_request_and_no_memory_is_used_
         }
         wait_until("no worker", || workers().is_empty());
         let clients = ["a", "b"].map(|name| {
-            let mut client = daemon.client(name);
             let params = Params::get(&daemon.dir, "sound.php", "");
-            client.send(&params, b"").expect("send");
-            client
+            daemon.send(name, &params)
         });
         for zygote in daemon.preloaders("zygote") {
             process::signal(zygote, Signal::SIGKILL);

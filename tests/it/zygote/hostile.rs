@@ -117,9 +117,8 @@ fn a_worker_that_holds_opcaches_lock_and_is_killed_holds_nobody_up() {
     skip_if!(needs_root());
     let daemon = start();
     let held = daemon.dir.join("held");
-    let mut client = daemon.client("a");
     let params = Params::get(&daemon.dir, "lock.php", "");
-    client.send(&params, b"").expect("send");
+    let _client = daemon.send("a", &params);
     let holder: u32 = until("the lock", || fs::read_to_string(&held).ok()?.parse().ok());
     let compiled = |pool: &str, name: &str| {
         daemon.write(

@@ -69,10 +69,8 @@ fn who_keeps_opcache_from_starting_again_is_killed_in_its_pool_alone() {
                 while (!file_exists(__DIR__ . '/go')) { usleep(2000); clearstatcache(); } echo 'held';";
     daemon.write("hold.php", hold);
     let mut held = ["a", "b"].map(|pool| {
-        let mut client = daemon.client(pool);
         let params = Params::get(&daemon.dir, "hold.php", &format!("pool={pool}"));
-        client.send(&params, b"").expect("send");
-        client
+        daemon.send(pool, &params)
     });
     let holders = ["a", "b"].map(|pool| {
         let file = daemon.dir.join(format!("holds-{pool}"));

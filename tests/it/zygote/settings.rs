@@ -8,10 +8,7 @@ fn settings_environment_and_directory_are_a_pools_own() {
     let daemon = Daemon::start(|dir| {
         let settings = |name: &str| {
             fs::create_dir(dir.join(name)).expect("directory");
-            format!(
-                "{STATIC}chdir = \"{0}/{name}\"\nenv = {{ WHO = \"{name}\", ONLY_{name} = \"1\" }}\n",
-                dir.display()
-            )
+            format!("{STATIC}chdir = \"DIR/{name}\"\nenv = {{ WHO = \"{name}\", ONLY_{name} = \"1\" }}\n")
         };
         let values =
             ", memory_limit = \"64M\", disable_functions = \"strrev\", opcache.validate_timestamps = 0";

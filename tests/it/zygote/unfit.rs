@@ -144,8 +144,7 @@ fn the_status_says_which_pools_have_workers_of_a_zygote_and_why_others_have_none
         .into_iter()
         .find(|pid| super::process::title(*pid) == "forkyard: preloader zygote")
         .expect("a zygote");
-    let of_a = status(&["a"]);
-    assert_contains(&of_a, &format!(", 2 workers, zygote {zygote}\n"));
+    assert_contains(&status(&["a"]), &format!(", 2 workers, zygote {zygote}\n"));
     let of_b = status(&["b"]);
     let reason = "    has its own preloader and no zygote: php.ini has opcache.preload\n";
     assert_contains(&of_b, ", 2 workers, preloader ");

@@ -12,11 +12,6 @@ pub(super) struct Bench {
     _dir: tempfile::TempDir,
 }
 
-fn said(output: &Output) -> String {
-    let all = [&output.stdout[..], &output.stderr[..]].concat();
-    String::from_utf8_lossy(&all).into_owned()
-}
-
 fn site(dir: &Path, lines: &str) -> Nginx {
     let dir = dir.display();
     let root = if lines.contains("root ") {
@@ -87,7 +82,7 @@ impl Bench {
 
     pub(super) fn reload(&self) {
         let output = forkyard(&["reload"], &self.dir).output().expect("forkyard");
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", told(&output));
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -127,8 +122,8 @@ impl Bench {
         match words[..] {
             ["journalctl", "-u", "forkyard"] => self.log(),
             ["/var/log/nginx/error.log"] => self.nginx.errors(),
-            ["forkyard", "php"] => said(&command(&["php"])),
-            ["forkyard", ..] => said(&forkyard(&words[1..], &self.dir).output().expect("forkyard")),
+            ["forkyard", "php"] => told(&command(&["php"])),
+            ["forkyard", ..] => told(&forkyard(&words[1..], &self.dir).output().expect("forkyard")),
             _ => panic!("{line} is not known"),
         }
     }
