@@ -231,6 +231,23 @@ fn parts_know_only_whom_they_may() {
     }
 }
 
+#[test]
+fn parts_of_the_executor_do_not_know_the_executor() {
+    const WHOLE: [&str; 2] = [
+        "src/master/executor/mod.rs",
+        "src/master/executor/routing.rs",
+    ];
+    for (name, text) in sources() {
+        if name.starts_with("src/master/executor/") && !WHOLE.contains(&name.as_str()) {
+            let named = program(&text).lines().find(|line| {
+                let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+                words.any(|word| word == "Executor" || word == "Manager")
+            });
+            assert_eq!(named, None, "{name} knows more than its part");
+        }
+    }
+}
+
 const SKIPS: [&str; 13] = [
     "lacks_extensions()",
     "has_ipv6()",

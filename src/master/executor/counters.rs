@@ -1,7 +1,7 @@
 //! The pools' counters, which outlive their generations.
 
-use super::Pools;
 use super::generation::Generation;
+use super::pools::Pools;
 use crate::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use crate::master::exit_causes::cause;
 use crate::scoreboard::counters::{ExitCause, PoolCounters};

@@ -1,6 +1,6 @@
 //! Why the daemon did not start, or why it ended.
 
-use super::ApplyError;
+use super::apply_error::ApplyError;
 use crate::listen::ListenError;
 use crate::remedy;
 use crate::sys;

@@ -1,6 +1,7 @@
 //! The outdated parts of the hand-over document; only these are written again ([`super::fd_store`]).
 
-use super::{Handover, Pools};
+use super::handover::Handover;
+use super::pools::Pools;
 use crate::master::action::{Action, Fact};
 use crate::master::event::{GenerationId, PoolId, WorkerId};
 use std::collections::BTreeSet;

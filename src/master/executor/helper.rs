@@ -1,6 +1,7 @@
 //! Starts helpers: a fresh execution of `forkyard` without this process's memory.
 
-use super::{InForce, Services};
+use super::context::InForce;
+use super::services::Services;
 use crate::config::OWN_USER;
 use crate::helper::{COMMAND, DOCUMENT, FIRST, HelperStart, Role};
 use crate::sys::identity::{self, Identity};

@@ -2,13 +2,16 @@
 
 use super::apply_error::ApplyError;
 use super::context::Context;
+use super::control::Rights;
 use super::counters::AllCounters;
 use super::effect::Effect;
 use super::generation::{Generation, Resources};
+use super::handover::Handover;
+use super::opcache_cache;
 use super::prepare::Identities;
+use super::services::Services;
 use super::sources::Source;
 use super::worker::WorkerProcess;
-use super::{Handover, Rights, Services, opcache_cache};
 use crate::config::{Address, Config, Global, Listen, Pool, Workers, Wrapped};
 use crate::confine::{self, Group};
 use crate::handover::document::Had;

@@ -1,6 +1,7 @@
 //! Reads the core's input: a pool's slots and its number of waiting connections.
 
-use super::{Pools, Services};
+use super::pools::Pools;
+use super::services::Services;
 use crate::master::event::{Event, GenerationId, Row, WorkerId};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{RequestStage, slot_reader};

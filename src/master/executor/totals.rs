@@ -1,7 +1,7 @@
 //! Totals of a generation and of all pools, from the scoreboards.
 
-use super::Pools;
 use super::generation::Generation;
+use super::pools::Pools;
 use crate::scoreboard::counters::PoolCounters;
 use crate::scoreboard::layout::{header as field, slot};
 use crate::scoreboard::{RequestStage, header, refusals, slot_reader};

@@ -6,8 +6,12 @@
 //! text can be forged.
 
 use super::app_log::Outlet;
+use super::generation::Generation;
 use super::output::{Lines, PipeRead, read_rest};
-use super::{Generation, GenerationId, Pools, Services, WorkerId, WorkerProcess};
+use super::pools::Pools;
+use super::services::Services;
+use super::worker::WorkerProcess;
+use crate::master::event::{GenerationId, WorkerId};
 use crate::scoreboard::layout::slot;
 use crate::scoreboard::{header, slot_reader};
 

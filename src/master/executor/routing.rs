@@ -1,0 +1,293 @@
+//! Routes the core's actions, ready sources, ended children and effects to the parts. [`super`] has the rest of the
+//! executor; no other file knows all parts.
+
+use super::control::Rights;
+use super::effect::Effect;
+use super::helper_id::{HelperId, HelperStep};
+use super::processes::Who;
+use super::sources::Source;
+use super::spawner::{Purpose, Tidings};
+use super::{Executor, notices, slow};
+use crate::control::protocol::Answer;
+use crate::master::action::{Action, Fact};
+use crate::master::event::Ended;
+use crate::sys::{clock, process};
+
+impl Executor {
+    pub(in crate::master) fn perform(&mut self, action: Action) {
+        self.context.handover.note_change(&self.context.pools, &action);
+        match action {
+            Action::Watch(pool) => self.context.pools.watch(&mut self.context.services, pool),
+            Action::Unwatch(pool) => self.context.pools.unwatch(&mut self.context.services, pool),
+            Action::SetWakeOnAccept(generation, notify) => {
+                self.context.pools.set_wake_on_accept(generation, notify)
+            }
+            Action::TakeSnapshot(generation) => self
+                .context
+                .pools
+                .take_snapshot(&mut self.context.services, generation),
+            Action::StartPreloader(id) if self.context.pools.has_program(id) => {
+                self.programs.start(&mut self.context, id);
+            }
+            Action::StartPreloader(id) => self.preloaders.start(&mut self.context, id),
+            Action::StopPreloader(id, force) if self.programs.running.contains_key(&id) => {
+                self.programs.stop(&mut self.context, id, force);
+            }
+            Action::StopPreloader(id, force) => self.preloaders.stop(&mut self.context, id, force),
+            Action::UnavailableResponder(pool, generation, wait) => {
+                self.reporters.refuse(&mut self.context, pool, generation, wait)
+            }
+            Action::StopUnavailableResponder(pool) => self.reporters.stop_refusing(&mut self.context, pool),
+            Action::Promote(worker, id) => self.preloaders.promote(&mut self.context, worker, id),
+            Action::SwitchMold(generation) => self
+                .context
+                .pools
+                .switch_mold(&mut self.context.services, generation),
+            Action::StopNextMold(id, force) => {
+                self.preloaders.stop_next_mold(&mut self.context, id, force);
+            }
+            Action::Fork(worker, generation, slot) => self.context.fork(worker, generation, slot.0),
+            Action::Retire(worker) => self.context.pools.retire(&mut self.context.handover, worker),
+            Action::Fill(order, worker) => self.applications.fill_order(order, worker),
+            Action::Fail(order) => self.applications.fail_order(&self.context, order),
+            Action::Wake(pool) => self.context.pools.wake_worker(pool),
+            Action::RespondTimeout(worker) => self
+                .context
+                .pools
+                .respond_timeout(&mut self.context.handover, worker),
+            Action::Kill(worker, force) => self.context.pools.kill(&mut self.context.handover, worker, force),
+            Action::Publish(generation, figures) => self.context.pools.publish(generation, figures),
+            Action::Trace(worker) => self.context.trace(worker),
+            Action::Renew => self.renew(),
+            Action::DropGeneration(generation) => self.context.drop_generation(generation),
+            Action::ClosePool(pool) => self.context.close_pool(pool),
+            Action::Note(fact) => {
+                self.reload.note(&mut self.context, fact);
+                if let Fact::Serves(id) = fact {
+                    self.programs.takes_over(id);
+                }
+                self.context.pools.note(fact);
+            }
+            Action::Say(notice) => {
+                let is_reloading = self.reload.is_reloading();
+                notices::say(
+                    &mut self.context,
+                    &self.preloaders,
+                    &self.programs,
+                    is_reloading,
+                    &notice,
+                );
+            }
+            Action::Exit(outcome) => self.context.services.outcome = Some(outcome),
+        }
+        self.settle();
+    }
+
+    /// Handles a ready source. Returns `true` if it has more.
+    pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
+        if !self.context.has_room(&self.preloaders, source) {
+            return false;
+        }
+        match source {
+            Source::Work(pool) => {
+                self.context.pools.work_waits(&mut self.context.services, pool);
+                false
+            }
+            Source::ChildAccept(generation) => self.context.accept_notify(generation),
+            Source::Messages(generation) => self
+                .context
+                .pools
+                .read_messages(&self.context.services, generation),
+            Source::Reports(generation) => self.context.pools.hear_reports(generation),
+            Source::Output(worker, index) => {
+                self.context
+                    .pools
+                    .read_output(&mut self.context.services, worker, index)
+            }
+            Source::Preloader(pid) => self.preloaders.hear(&mut self.context, pid),
+            Source::Second(generation) => {
+                self.preloaders.hear_next_mold(&mut self.context, generation);
+                false
+            }
+            // The loop handles it.
+            Source::Status(_) => false,
+            Source::HelperChannel(HelperId::Jobs) => self.jobs.hear(&mut self.context),
+            Source::HelperChannel(id) => self.applications.hear(&mut self.context, id),
+            Source::HelperMessages(id) => self.context.helpers.read_messages(&mut self.context.services, id),
+            Source::Spawner(token) => {
+                // The channels of starting preloaders first.
+                self.preloaders.hear_starting(&mut self.context);
+                self.settle();
+                self.context.spawner.ready(token);
+                false
+            }
+            Source::PreloaderOutput(pid) => {
+                self.preloaders
+                    .read_output(&mut self.context.services, &self.context.pools, pid)
+            }
+            Source::ProgramOutput(id, index) => {
+                self.programs
+                    .read_output(&mut self.context.services, &self.context.pools, id, index)
+            }
+            Source::AppLogRoom(id) => {
+                self.context.room_in_app_log(id, clock::now());
+                false
+            }
+            Source::Foreign(worker) => {
+                self.orphans.part_from_foreign(&self.context.pools, worker);
+                self.context.foreign_ended(worker);
+                false
+            }
+            Source::Rehearsal => self.context.handover.hear_rehearsal(&mut self.context.services),
+            Source::Control(which) => self.control.accept(&mut self.context, &self.applications, which),
+            Source::WarmUp(id) => {
+                self.preloaders.warmed_up(&mut self.context.services, id);
+                false
+            }
+            Source::Directories => {
+                self.watch.read();
+                false
+            }
+            Source::ControlSession(id) => {
+                self.control.on_session_ready(&mut self.context, id);
+                false
+            }
+        }
+    }
+
+    pub(super) fn reaped(&mut self, pid: i32, ended: Ended, micros: u64) {
+        let context = &mut self.context;
+        match context.processes.by_pid.remove(&pid) {
+            Some(Who::Worker(worker)) => {
+                context.pools.count_cpu(worker, micros);
+                context.worker_ended(worker, pid, ended);
+            }
+            Some(Who::Rehearsal) => context.handover.rehearsal_ended(&mut context.services, ended),
+            Some(Who::Helper(id)) => {
+                if let HelperId::Reporter(pool) | HelperId::Responder(pool) = id {
+                    context.pools.vacate(pool);
+                }
+                context.helpers.gone(&mut context.services, id, pid, ended);
+            }
+            Some(Who::Preloader) => self.preloaders.gone(context, pid, ended),
+            Some(Who::Program(id, index)) => self.programs.process_gone(context, (id, index), ended),
+            Some(Who::Tracer(worker)) => slow::tracer_gone(worker, ended),
+            None if context.spawner.reaped(pid, ended) => {}
+            None if process::is_writer(pid) => {
+                context.pools.reopen_access_logs();
+                log::warn!("process {pid}, which writes logs, ended: {ended:?}");
+            }
+            // An orphan inherited as subreaper, or a worker whose fork was not announced yet.
+            None => context.processes.note_early_death(pid, ended),
+        }
+    }
+
+    /// Routes the effects of parts on others until none follows.
+    pub(in crate::master) fn settle(&mut self) {
+        loop {
+            let Some(effect) = self.context.services.effects.pop_front() else {
+                match self.context.spawner.next() {
+                    Some(tidings) => self.take(tidings),
+                    None => return,
+                }
+                continue;
+            };
+            match effect {
+                Effect::RestartAsked(request) => self.reload.restarts.add(request),
+                Effect::WorkerUp(worker) => self.applications.instance_up(&self.context, worker),
+                Effect::GenerationDropped(generation) => {
+                    self.reload.forget_reload_of(generation);
+                    self.programs.running.remove(&generation);
+                    self.preloaders.zygotes_to_check = true;
+                }
+                Effect::PoolClosed(pool) => {
+                    let limit = self.context.in_force.config.global.process_control_timeout;
+                    self.reporters.close(&mut self.context, pool);
+                    self.applications.dismiss(&mut self.context, pool, limit);
+                    self.applications.forget_application(pool);
+                }
+                Effect::PoolConfigured(it) => {
+                    let wanted = it.settings.pages.status_listen.as_deref();
+                    self.reporters
+                        .set(&mut self.context, it.pool, &it.settings.name, wanted, it.status);
+                    self.applications
+                        .set(&mut self.context, it.pool, &it.settings, it.extent);
+                }
+                Effect::WorkerPrepared(worker, generation, own) => {
+                    let forked = self.preloaders.fork(&mut self.context, worker, generation, own);
+                    if let Err(error) = forked {
+                        self.context.cant_fork(worker, generation, &error);
+                    }
+                }
+                Effect::WorkerNotForked(worker) => self.applications.instance_not_made(worker),
+                Effect::WorkerEnded(worker, pid, exit) => {
+                    self.jobs.note_death(&mut self.context, worker, pid, exit);
+                    self.context.worker_gone(worker, pid, exit);
+                }
+                Effect::WorkerGone(worker) => self.applications.instance_gone(&self.context, worker),
+                Effect::StartFailed(generations, report) => {
+                    self.applications.note_failure(&generations, &report);
+                }
+                Effect::ProcessDied(generation, report) => {
+                    self.applications.note_failure(&[generation], &report);
+                    self.applications.note_death(generation, &report);
+                }
+                Effect::Helper(id, step) => self.follow_helper(id, step),
+                Effect::Answered(asker, answer) => self.control.answer(&mut self.context, asker, &answer),
+                Effect::StatusDue(asker, views) => {
+                    let orphans = self.orphans.count();
+                    let mut status = self.status_source().status(&orphans, &views);
+                    if let Rights::Own(uid) = self.control.rights(asker) {
+                        self.applications.leave_own(&mut status, uid);
+                    }
+                    self.answer(asker, &Answer::Status(Box::new(status)));
+                }
+                Effect::PoolEnded(name) => self.orphans.end_of(&name),
+                Effect::SessionEnded(session) => self.applications.end_leases(&self.context.helpers, session),
+            }
+        }
+    }
+
+    fn follow_helper(&mut self, id: HelperId, step: HelperStep) {
+        let context = &mut self.context;
+        let followed = match id {
+            HelperId::Reporter(pool) => self.reporters.follow_reporter(context, pool, step),
+            HelperId::Responder(pool) => self.reporters.follow_responder(context, pool, step),
+            HelperId::Router(pool) | HelperId::Inspector(pool) => {
+                self.applications.follow_helper(context, pool, id, step)
+            }
+            HelperId::Jobs => self.jobs.follow_process(context, step),
+        };
+        if let Err(error) = followed {
+            context.helpers.start_failed(&mut context.services, id, &error);
+        }
+    }
+
+    /// Routes a result of the spawning kit.
+    fn take(&mut self, tidings: Tidings) {
+        let (preloaders, programs) = (&mut self.preloaders, &mut self.programs);
+        let context = &mut self.context;
+        match tidings {
+            Tidings::Line(said) => {
+                if !preloaders.take_line(context, &said) && !programs.take_line(context, &said) {
+                    let text = String::from_utf8_lossy(&said.line);
+                    log::warn!("[pool {}] process {} said: \"{text}\"", said.group, said.pid);
+                }
+            }
+            Tidings::Report(report) => preloaders.take_report(context, &report),
+            Tidings::Up(_, Purpose::Program(id, index), started) => {
+                programs.process_up(context, (id, index), *started);
+            }
+            Tidings::Up(token, _, started) => preloaders.up(context, token, *started),
+            Tidings::Failed(_, Purpose::Program(id, index), report) => {
+                programs.process_failed(context, (id, index), report);
+            }
+            Tidings::Failed(token, Purpose::Preloader(id), report) => {
+                preloaders.failed(context, token, Some(id), report);
+            }
+            Tidings::Failed(token, Purpose::Zygote, report) => {
+                preloaders.failed(context, token, None, report);
+            }
+        }
+    }
+}
