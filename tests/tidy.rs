@@ -241,7 +241,7 @@ fn parts_of_the_executor_do_not_know_the_executor() {
         if name.starts_with("src/master/executor/") && !WHOLE.contains(&name.as_str()) {
             let named = program(&text).lines().find(|line| {
                 let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-                words.any(|word| word == "Executor" || word == "Manager")
+                words.any(|word| word == "Executor")
             });
             assert_eq!(named, None, "{name} knows more than its part");
         }
