@@ -31,12 +31,7 @@ use std::rc::Rc;
 pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
     match &settings.pool.application {
         Application::Wrapped(wrapped) => wrapped.refork_at(promotions),
-        Application::Php(_)
-        | Application::Rust
-        | Application::Cgi(_)
-        | Application::Http(_)
-        | Application::FastCgi(_)
-        | Application::Program(_) => None,
+        _ => None,
     }
 }
 
