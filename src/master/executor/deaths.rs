@@ -1,21 +1,24 @@
-//! Ends of workers.
+//! Stops and ends of workers.
 
 use super::context::Context;
 use super::effect::Effect;
 use super::generation::Generation;
+use super::handover::Handover;
 use super::notices::Death;
 use super::pools::Pools;
 use super::processes::Processes;
 use super::start_report::{End, account, say_report};
 use super::worker::WorkerProcess;
 use crate::config::Preload;
-use crate::master::event::{Ended, Event, GenerationId, WorkerId};
-use crate::scoreboard::{RequestStage, slot_reader};
+use crate::master::action::Force;
+use crate::master::event::{Ended, Event, GenerationId, StopRequest, WorkerId};
+use crate::scoreboard::{RequestStage, header, slot_reader};
 use crate::spawn::plan::{Kind, Plan};
 use crate::spawn::step::{Route, Step};
 use crate::sys::identity::Identity;
 use crate::sys::sender::Origin;
-use crate::sys::{clock, process};
+use crate::sys::{Error, clock, process, timeout_responder};
+use nix::sys::signal::Signal;
 use std::path::Path;
 
 const CANT_BEGIN: (&str, &str) = (
@@ -138,6 +141,58 @@ impl Context {
         };
         let is_known = self.processes.by_pid.contains_key(&pid) || self.spawner.knows(pid);
         !is_known && process::is_child(pid) && identity.is_none_or(is_own)
+    }
+}
+
+impl Pools {
+    pub(super) fn retire(&mut self, handover: &mut Handover, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.told.get_or_insert((StopRequest::Retire, clock::now()));
+        let (generation, slot) = (worker.generation, worker.slot);
+        self.close_stop_pipe(handover, id);
+        if let Some(resources) = self.resources(generation) {
+            header::set_retire(resources.board.header(), slot as usize, true);
+        }
+    }
+
+    /// Ends a worker by a signal. `Force::Ask` only closes the stop pipe.
+    pub(super) fn kill(&mut self, handover: &mut Handover, id: WorkerId, force: Force) {
+        let (told, signal) = match force {
+            Force::Ask => return self.close_stop_pipe(handover, id),
+            Force::Terminate => (StopRequest::Terminate, Signal::SIGTERM),
+            Force::Kill => (StopRequest::Kill, Signal::SIGKILL),
+        };
+        self.end_worker(handover, id, told, |worker| worker.signal(signal));
+    }
+
+    pub(super) fn respond_timeout(&mut self, handover: &mut Handover, id: WorkerId) {
+        self.count_terminated(id);
+        self.end_worker(handover, id, StopRequest::Terminate, |worker| {
+            match (&worker.foreign, worker.pid) {
+                (None, Some(pid)) => timeout_responder::send_timeout(pid),
+                // Only a child gets the value with the signal.
+                _ => worker.signal(Signal::SIGTERM),
+            }
+        });
+    }
+
+    fn end_worker(
+        &mut self,
+        handover: &mut Handover,
+        id: WorkerId,
+        told: StopRequest,
+        send: impl FnOnce(&WorkerProcess) -> Result<(), Error>,
+    ) {
+        self.close_stop_pipe(handover, id);
+        let Some(worker) = self.workers.get_mut(&id) else {
+            return;
+        };
+        worker.told = Some((told, clock::now()));
+        if let Err(error) = send(worker) {
+            log::error!("[pool {}] {error}", self.name_worker(id).0);
+        }
     }
 }
 

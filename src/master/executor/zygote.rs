@@ -1,22 +1,12 @@
-//! Pools that use a zygote: a process that has started PHP and forks workers for pools of any user. Each pool has its
-//! own memory in place of the shared parts; the master sends it with each fork command.
+//! Pools that use a zygote.
 
 use super::generation::Generation;
-use super::pools::Pools;
 use crate::config::{Preloading, sharing};
-use crate::master::event::GenerationId;
-use crate::runtime::php::protocol::Parcel;
-use crate::sys::fd::copy;
 use crate::sys::identity::{self, Identity};
-use crate::sys::shared_mappings::Template;
-use crate::sys::{Error, memfile, rights};
+use crate::sys::{Error, rights};
 use crate::worker::Settings;
 use nix::errno::Errno;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-
-const MEMORY: &str = "forkyard php";
-const SETTINGS: &str = "forkyard settings";
 
 /// A pool's user must not be the zygotes' user: its scripts could signal them.
 pub(super) fn not_reserved(identity: Identity) -> Result<Identity, Error> {
@@ -85,45 +75,5 @@ pub(super) fn common(settings: &Settings) -> Settings {
         slots: 0,
         restart_mark: None,
         ..settings.clone()
-    }
-}
-
-impl Pools {
-    pub(super) fn parcel(
-        &self,
-        id: GenerationId,
-        memory: Option<OwnedFd>,
-    ) -> Result<(Parcel, Vec<OwnedFd>), Error> {
-        let (settings, generation) = self.context(id)?.take_apart();
-        // Serialising plain values can't fail.
-        let json = serde_json::to_vec(&settings).unwrap_or_default();
-        let parcel = Parcel {
-            has_memory: memory.is_some(),
-            context: generation.len(),
-        };
-        let mut descriptors = vec![memfile::sealed(SETTINGS, &json)?];
-        descriptors.extend(memory);
-        descriptors.extend(generation);
-        Ok((parcel, descriptors))
-    }
-
-    /// The parcel for a zygote with this template.
-    pub(super) fn parcel_of(
-        &mut self,
-        id: GenerationId,
-        template: Option<&Template>,
-    ) -> Result<(Parcel, Vec<OwnedFd>), Error> {
-        let memory = template.map(|template| self.memory(id, template));
-        self.parcel(id, memory.transpose()?)
-    }
-
-    fn memory(&mut self, id: GenerationId, template: &Template) -> Result<OwnedFd, Error> {
-        let nothing = || Error::new("memory", "the pool is closed", Errno::EINVAL);
-        let resources = self.resources_mut(id).ok_or_else(nothing)?;
-        let memory = match &resources.memory {
-            Some(memory) => memory,
-            None => resources.memory.insert(template.fill(MEMORY)?),
-        };
-        copy(memory)
     }
 }

@@ -31,6 +31,7 @@ use nix::errno::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use warm::WarmUp;
+use zygotes::parcel_of;
 
 /// Preloaders and zygotes.
 #[derive(Debug, Default)]
@@ -126,7 +127,7 @@ impl Preloaders {
         };
         let (parcel, mut descriptors) = match preloader.is_zygote() {
             true => {
-                let (parcel, descriptors) = context.pools.parcel_of(id, preloader.template.as_ref())?;
+                let (parcel, descriptors) = parcel_of(&mut context.pools, id, preloader.template.as_ref())?;
                 (Some(parcel), descriptors)
             }
             false => (None, Vec::new()),

@@ -4,6 +4,7 @@
 //! forks a process for this as the pool's user. The master waits until a second pipe closes or the time is over.
 
 use super::Preloaders;
+use super::zygotes::{parcel, parcel_of};
 use crate::config::Php;
 use crate::master::event::{Event, GenerationId};
 use crate::master::executor::context::Context;
@@ -78,8 +79,7 @@ impl Preloaders {
         let Some(preloader) = preloader.filter(|old| old.is_ready()) else {
             return Ok(None);
         };
-        let mut descriptors = Vec::new();
-        let mut parcel = None;
+        let (mut own, mut descriptors) = (None, Vec::new());
         if preloader.is_zygote() {
             // Without memory it had no worker of this zygote.
             let Some(memory) = pools.resources(old).and_then(|it| it.memory.as_ref()) else {
@@ -88,12 +88,13 @@ impl Preloaders {
             if allocated(memory) < WORTH_BYTES {
                 return Ok(None);
             }
-            let (said, parts) = pools.parcel(old, Some(copy(memory)?))?;
-            (parcel, descriptors) = (Some(said), parts);
+            let (parcel, parts) = parcel(pools, old, Some(copy(memory)?))?;
+            (own, descriptors) = (Some(parcel), parts);
         }
         let (names, to) = pipe(false)?;
         descriptors.push(to);
-        preloader.send(&Command::Scripts { most, parcel }, descriptors);
+        let command = Command::Scripts { most, parcel: own };
+        preloader.send(&command, descriptors);
         Ok(Some(names))
     }
 
@@ -121,7 +122,7 @@ impl Preloaders {
         let Some(zygote) = self.preloader_of(pools, id) else {
             return Ok(false);
         };
-        let (parcel, mut descriptors) = pools.parcel_of(id, zygote.template.as_ref())?;
+        let (parcel, mut descriptors) = parcel_of(pools, id, zygote.template.as_ref())?;
         let (done, until_done) = pipe(false)?;
         context.services.sources.watch(&done, Source::WarmUp(id))?;
         descriptors.extend([until_done, names]);

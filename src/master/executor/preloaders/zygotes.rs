@@ -1,26 +1,35 @@
-//! Zygotes: which start, which pools use them, and which end.
+//! Zygotes: processes that have started PHP and fork workers for pools of any user. Each pool has its own memory in
+//! place of the shared parts; the master sends it with each fork command.
 
 use super::Preloaders;
 use crate::config::{Config, Pool, sharing};
-use crate::master::event::Ended;
+use crate::master::event::{Ended, GenerationId};
 use crate::master::executor::context::Context;
+use crate::master::executor::fork::closed;
 use crate::master::executor::make::credible_reason;
+use crate::master::executor::pools::Pools;
 use crate::master::executor::preloader::Preloader;
 use crate::master::executor::services::Services;
 use crate::master::executor::start_report::{exit_of_report, summary};
 use crate::master::executor::zygote::common;
 use crate::runtime::php::files::FingerprintCache;
+use crate::runtime::php::protocol::Parcel;
 use crate::spawn::report::Report;
-use crate::sys::{identity, process};
+use crate::sys::fd::copy;
+use crate::sys::shared_mappings::Template;
+use crate::sys::{Error, identity, memfile, process};
 use crate::worker::Settings;
 use crate::zygotes::{Choice, Released, is_needed, shared_sources};
 use nix::sys::signal::Signal;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Pools whose zygotes would all differ get them when they need them.
 const MOST_STARTED_AT_ONCE: usize = 4;
 /// The time limit of a killed process before it is left alone.
 const END: Duration = Duration::from_secs(2);
+const MEMORY: &str = "forkyard php";
+const SETTINGS: &str = "forkyard settings";
 
 impl Preloaders {
     /// Detaches the pools of a zygote that forks no workers for them: they have their own preloaders until the next
@@ -185,4 +194,41 @@ fn is_as_made(services: &Services, zygote: &Preloader) -> bool {
     let origin = origin.map(|origin| fingerprints.origin(&origin));
     let mut extensions = facts.extensions.iter();
     origin == zygote.origin && extensions.all(|(path, then)| fingerprints.path(path) == *then)
+}
+
+pub(super) fn parcel(
+    pools: &Pools,
+    id: GenerationId,
+    memory: Option<OwnedFd>,
+) -> Result<(Parcel, Vec<OwnedFd>), Error> {
+    let (settings, generation) = pools.context(id)?.take_apart();
+    // Serialising plain values can't fail.
+    let json = serde_json::to_vec(&settings).unwrap_or_default();
+    let parcel = Parcel {
+        has_memory: memory.is_some(),
+        context: generation.len(),
+    };
+    let mut descriptors = vec![memfile::sealed(SETTINGS, &json)?];
+    descriptors.extend(memory);
+    descriptors.extend(generation);
+    Ok((parcel, descriptors))
+}
+
+/// The parcel for a zygote with this template.
+pub(super) fn parcel_of(
+    pools: &mut Pools,
+    id: GenerationId,
+    template: Option<&Template>,
+) -> Result<(Parcel, Vec<OwnedFd>), Error> {
+    let memory = template.map(|template| memory(pools, id, template));
+    parcel(pools, id, memory.transpose()?)
+}
+
+fn memory(pools: &mut Pools, id: GenerationId, template: &Template) -> Result<OwnedFd, Error> {
+    let resources = pools.resources_mut(id).ok_or_else(closed)?;
+    let memory = match &resources.memory {
+        Some(memory) => memory,
+        None => resources.memory.insert(template.fill(MEMORY)?),
+    };
+    copy(memory)
 }

@@ -63,15 +63,11 @@ impl Programs {
             };
             let output = output.map(Guarded::with_descriptors);
             if let Some(output) = &output {
-                context
-                    .services
-                    .sources
-                    .watch(output, Source::ProgramOutput(id, index))?;
+                let sources = &mut context.services.sources;
+                sources.watch(output, Source::ProgramOutput(id, index))?;
             }
-            context
-                .processes
-                .by_pid
-                .insert(process.pid, Who::Program(id, index));
+            let who = Who::Program(id, index);
+            context.processes.by_pid.insert(process.pid, who);
             let sockets = process.sockets.iter().map(adopted_socket).collect();
             let remains = Remains::adopt(process.pid, &process.mark).with_sockets(sockets);
             slot.running = Some(ProgramProcess {
@@ -102,7 +98,9 @@ impl Programs {
             failing: false,
         };
         self.running.insert(id, record);
-        self.change(context, id, |_, out| out.append(&mut actions));
+        for action in actions {
+            self.perform(context, id, action);
+        }
         Ok(true)
     }
 
@@ -144,10 +142,9 @@ impl Context {
             .generations
             .iter()
             .flat_map(|generation| &generation.programs);
-        let others = programs.filter(|program| !goes_on(program.pid));
-        let sockets = others.map(|program| program.sockets.iter().map(adopted_socket).collect());
-        for sockets in sockets.collect::<Vec<_>>() {
-            self.spawner.remove_sockets(sockets);
+        for program in programs.filter(|program| !goes_on(program.pid)) {
+            let sockets = program.sockets.iter().map(adopted_socket);
+            self.spawner.remove_sockets(sockets.collect());
         }
     }
 }
