@@ -176,7 +176,7 @@ impl Applications {
         asker: u64,
         what: AdminRequest,
     ) {
-        // What is taken is lent to the conversation until it ends or returns it.
+        // A taken instance is lent to the conversation until it ends or returns it.
         let asked = match what {
             AdminRequest::Take { .. } => Asker::Lease(Some(asker)),
             _ => Asker::Session(asker),
