@@ -14,7 +14,7 @@ pub(in crate::master) enum HelperId {
     Jobs,
 }
 
-/// What a part does about its helper.
+/// A step of a helper, which its part performs.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum HelperStep {
     Start,

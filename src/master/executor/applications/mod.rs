@@ -3,6 +3,7 @@
 //! * [`router`]: router and inspector, and their messages.
 //! * [`instances`]: the router's orders, from the inspection of a directory to the end of the worker.
 //! * [`admin_requests`]: operators' requests.
+//! * [`status`]: the status.
 //!
 //! A router is not trusted. It can order and stop applications below the pool's directories, as often as the registry
 //! allows, and nothing else.
@@ -11,6 +12,7 @@ mod admin_requests;
 mod denied;
 mod instances;
 mod router;
+mod status;
 
 use super::context::Context;
 use super::helper_id::HelperId;
@@ -22,9 +24,10 @@ use crate::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId
 use crate::master::instances::InstanceRegistry;
 use crate::master::reload_diff::ReloadScope;
 use crate::spawn::report::ErrorId;
-use admin_requests::{Asker, PendingRestart, PendingStatus};
+use admin_requests::{Asker, PendingRestart};
 use forkyard_protocol::router::{AdminRequest, Unstarted};
 use instances::LastErrors;
+use status::PendingStatus;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;

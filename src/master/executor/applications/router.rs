@@ -249,22 +249,18 @@ fn run_as(template: &Pool) -> Result<Option<Identity>, Error> {
     if !identity::is_root() {
         return Ok(None);
     }
-    let named = template
-        .applications
-        .as_ref()
-        .and_then(|it| it.router_user.as_deref());
-    let is_switching = template.applications.as_ref().is_some_and(|it| it.user_switching);
-    match named {
-        Some(user) => Identity::look_up(user, None),
-        None => match template.account.user.as_deref() {
-            Some(user) => Identity::look_up(user, template.account.group.as_deref()),
-            None => match own_user() {
-                Some(own) => Ok(own),
-                None if is_switching => Identity::look_up(OWN_USER, None),
-                // All applications share one user, which differs from this one.
-                None => Identity::look_up(FALLBACK_USER, None),
-            },
+    let applications = template.applications.as_ref();
+    let named = applications.and_then(|it| it.router_user.as_deref());
+    let is_switching = applications.is_some_and(|it| it.user_switching);
+    let (user, group) = match (named, template.account.user.as_deref()) {
+        (Some(named), _) => (named, None),
+        (None, Some(user)) => (user, template.account.group.as_deref()),
+        (None, None) => match own_user() {
+            Some(own) => return Ok(Some(own)),
+            None if is_switching => (OWN_USER, None),
+            // All applications share one user, which differs from this one.
+            None => (FALLBACK_USER, None),
         },
-    }
-    .map(Some)
+    };
+    Identity::look_up(user, group).map(Some)
 }
