@@ -82,7 +82,7 @@ pub(crate) fn inspect(root: &Path) -> Result<Subject, String> {
             documents: Some(root.to_owned()),
             what: What::Documents,
         }),
-        Err(refused) => Err(refused.why),
+        Err(refused) => Err(refused.why.to_string()),
     }
 }
 
