@@ -45,7 +45,6 @@ fn measure(names: &[Arc<str>], places: u32) -> (Duration, u64) {
             session: SessionId(round),
             target: Target::Application(Arc::clone(&names[app]), options),
             wait: Wait::Endless,
-            lease_holder: None,
             restart_files: None,
             alone: false,
         };

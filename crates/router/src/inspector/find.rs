@@ -300,10 +300,10 @@ impl AppRoot {
             };
             let startup = named.or_else(usual);
             let mut said = said;
-            if let (Kind::Node, Some((settings, ..))) = (kind, &mut said)
-                && settings.start_command.is_none()
-            {
-                settings.start_command = self.start_script()?.map(|(command, _)| command);
+            if let (Kind::Node, Some((settings, ..))) = (kind, &mut said) {
+                if settings.start_command.is_none() {
+                    settings.start_command = self.start_script()?.map(|(command, _)| command);
+                }
             }
             return Ok(Some((kind, startup, said)));
         }

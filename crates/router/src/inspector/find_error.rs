@@ -1,6 +1,8 @@
 //! Why a directory is not run.
 
 use super::signs::{self, OWN_FILE};
+use crate::sys;
+use nix::errno::Errno;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -18,7 +20,7 @@ pub enum FindError {
     #[error("{} changed while forkyard inspected it; try again", .0.display())]
     Changed(PathBuf),
     #[error("{0}")]
-    System(crate::sys::Error),
+    System(sys::Error),
     #[error("{}: everybody may write to this directory, so its owner can't be known; chmod o-w it", .0.display())]
     Shared(PathBuf),
     #[error(
@@ -28,7 +30,7 @@ pub enum FindError {
     )]
     UserMount(PathBuf),
     #[error("{}: can't read its file system: {error}", root.display())]
-    NoMount { root: PathBuf, error: crate::sys::Error },
+    NoMount { root: PathBuf, error: sys::Error },
     #[error("{} has {names} names, and may be another user's file; copy it", file.display())]
     Names { file: PathBuf, names: u64 },
     #[error(
@@ -51,7 +53,7 @@ pub enum FindError {
     #[error("{} is no regular file; a link is not followed: copy the file here", .0.display())]
     Special(PathBuf),
     #[error("{}: {}", file.display(), errno.desc())]
-    NotRead { file: PathBuf, errno: nix::errno::Errno },
+    NotRead { file: PathBuf, errno: Errno },
     #[error(
         "{} belongs to user {of}, and not everybody may read it; give it to user {own}, or chmod o+r it",
         file.display()

@@ -67,7 +67,10 @@ struct StartRequest {
 
 impl AdminRequests {
     fn take_starts(&mut self, root: &Path) -> Vec<StartRequest> {
-        self.starts.extract_if(.., |start| start.root == root).collect()
+        let starts = std::mem::take(&mut self.starts).into_iter();
+        let (taken, others) = starts.partition(|start| start.root == root);
+        self.starts = others;
+        taken
     }
 }
 

@@ -113,7 +113,7 @@ impl Clients {
         })
     }
 
-    /// The first connection by time for which this holds.
+    /// The first matching connection, by time.
     fn first(&self, is_it: impl Fn(&Client) -> bool) -> Option<u64> {
         self.timers.iter().find(|id| self.get(*id).is_some_and(&is_it))
     }
@@ -145,7 +145,7 @@ impl Clients {
         }
     }
 
-    /// Sets the time limit of the state that a connection has entered.
+    /// Sets the time limit of a connection's new state.
     pub(super) fn limit(&mut self, id: u64, pool: &Pool, now: Tick) {
         let Some(client) = self.get_mut(id) else {
             return;
@@ -207,8 +207,8 @@ impl Clients {
         self.memory.gives_back()
     }
 
-    /// Counts a connection for the user whose application it asks for. Returns `false` if the user has too many;
-    /// `shares`: users share the connections.
+    /// Counts a connection for its application's user. Returns `false` if the user has too many. `shares`: several users
+    /// share the connections.
     pub(super) fn count_user(&mut self, id: u64, user: u32, shares: bool) -> bool {
         self.uncount_user(id);
         if shares && !self.users.admits(user, self.len(), self.most) {

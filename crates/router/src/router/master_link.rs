@@ -36,6 +36,8 @@ pub(super) struct MasterLink {
 
 pub(super) struct MasterGone;
 
+type Received = (ToRouter<Pool>, Vec<OwnedFd>);
+
 impl MasterLink {
     pub(super) fn new(
         socket: OwnedFd,
@@ -115,7 +117,7 @@ impl MasterLink {
         &mut self,
         buffer: &mut [u8],
         epoll: &Epoll,
-    ) -> Result<Option<(ToRouter<Pool>, Vec<OwnedFd>)>, MasterGone> {
+    ) -> Result<Option<Received>, MasterGone> {
         if self.state == LinkState::Gone {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use super::{AppPool, Applications};
 use crate::control::protocol::{self, Starting, Status};
 use crate::master::event::PoolId;
 use crate::master::instances::At;
-use crate::router::messages::AdminRequest;
+use forkyard_protocol::router::AdminRequest;
 use crate::scoreboard::counters::PoolCounters;
 use crate::sys::clock;
 use crate::tick::Tick;
