@@ -77,14 +77,14 @@ impl RunningHere {
         true
     }
 
-    /// Returns how the worker died whose connection ended, if the master has already said.
+    /// Returns how the worker died whose connection ended, if the master has already reported it.
     fn take_death(&mut self, doubt: &Doubt) -> Option<String> {
         let is_its = |(pool, query, _): &_| *pool == doubt.pool && *query == doubt.query;
         let at = self.deaths.iter().position(is_its)?;
         self.deaths.remove(at).map(|(_, _, how)| how)
     }
 
-    /// Returns the end that a worker's death explains. Without one, the connection's end may still come.
+    /// Returns the end that a worker's death explains. The connection's end may still come.
     fn died(&mut self, pool: String, query: String, how: String) -> Option<(Doubt, String)> {
         const MOST: usize = 64;
         let is_its = |doubt: &Doubt| doubt.pool == pool && doubt.query == query;

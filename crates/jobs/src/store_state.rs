@@ -73,8 +73,8 @@ impl StoreState {
     pub(crate) fn unopened(&mut self, why: String) {
         if self.why_not() != Some(&why) {
             log::error!("jobs: the store can't be opened: {why}; trying again");
+            self.failed(why);
         }
-        self.failed(why);
     }
 
     pub(crate) fn failed(&mut self, reason: String) {

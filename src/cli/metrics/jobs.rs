@@ -79,8 +79,10 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     }
 }
 
-/// How long jobs waited and took.
-const TIMES: [(&str, &str, fn(&QueueView) -> &Histogram); 2] = [
+/// A histogram's name and help, and the function that reads it.
+type Times = (&'static str, &'static str, fn(&QueueView) -> &Histogram);
+
+const TIMES: [Times; 2] = [
     (
         "forkyard_jobs_wait_seconds",
         "How long jobs waited for their start.",
