@@ -1,26 +1,15 @@
-//! Prints the samples and the documents' tables of settings, for developers.
+//! Prints the samples and renews the documents' tables of settings, for developers.
 
-use crate::config::settings::{self, Section};
+use crate::config::settings;
 use clap::ValueEnum;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// A file or table that is generated from the settings.
+/// A file that is generated from the settings.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Shown {
-    Global,
-    Pool,
-    Php,
-    Cgi,
-    Fastcgi,
-    Wrapped,
-    Applications,
-    /// Directives of php-fpm that forkyard lacks.
-    Absent,
-    /// php-fpm's directives in docs/reference/forkyard-fpm.md.
-    Fpm,
     /// conf/forkyard.toml.
     Sample,
     /// conf/php-fpm.conf.
@@ -57,15 +46,6 @@ fn renew(file: &str, path: &Path) -> io::Result<()> {
 
 fn text(shown: Shown) -> String {
     match shown {
-        Shown::Global => settings::render(Section::Global),
-        Shown::Pool => settings::render(Section::Pool),
-        Shown::Php => settings::render(Section::Php),
-        Shown::Cgi => settings::render_runtime(Section::Cgi),
-        Shown::Fastcgi => settings::render_runtime(Section::FastCgi),
-        Shown::Applications => settings::render_runtime(Section::Applications),
-        Shown::Wrapped => settings::render_runtime(Section::Wrapped),
-        Shown::Absent => settings::render_absent(),
-        Shown::Fpm => settings::render_fpm(),
         Shown::Sample => settings::sample(),
         Shown::SampleFpm => settings::sample_of_php_fpm(),
     }

@@ -23,11 +23,10 @@ pub(crate) use global::GlobalDraft;
 pub(crate) use jobs::{JobQueueDraft, JobScheduleDraft, JobsDraft};
 pub(crate) use php::PhpDraft;
 pub(crate) use pool::PoolDraft;
-pub(crate) use runtimes::{CgiDraft, FastCgiDraft, HttpDraft, WrappedDraft};
+pub(crate) use runtimes::*;
 
 pub use directive::{Directive, Effect, Form, Limit, Shown};
 pub use files::{FILES, renewed};
-pub use render::{in_php_fpm, render, render_absent, render_fpm, render_runtime};
 pub use row::{Absence, Sample, Setting};
 pub use sample::{php_fpm as sample_of_php_fpm, toml as sample};
 pub use schema::schema;

@@ -6,7 +6,7 @@ use super::sections::Section;
 use super::{directives, of, rows};
 
 /// The table of a section.
-pub fn render(section: Section) -> String {
+pub(super) fn render(section: Section) -> String {
     let mut text =
         String::from("| key | type | default | meaning | in php-fpm |\n| --- | --- | --- | --- | --- |\n");
     for setting in of(section) {
@@ -31,7 +31,7 @@ pub fn render(section: Section) -> String {
 }
 
 /// The table of a section that php-fpm has no directives for.
-pub fn render_runtime(section: Section) -> String {
+pub(super) fn render_runtime(section: Section) -> String {
     let mut text = String::from("| key | meaning | default |\n| --- | --- | --- |\n");
     for Setting {
         key,
@@ -47,7 +47,7 @@ pub fn render_runtime(section: Section) -> String {
 }
 
 /// The features of php-fpm that forkyard's configuration lacks.
-pub fn render_absent() -> String {
+pub(super) fn render_absent() -> String {
     let mut text = String::from("| php-fpm | instead |\n| --- | --- |\n");
     for setting in rows() {
         if let (Some(directive), Some(absence)) = (setting.directive, setting.absence) {
@@ -58,7 +58,7 @@ pub fn render_absent() -> String {
 }
 
 /// php-fpm's directives.
-pub fn render_fpm() -> String {
+pub(super) fn render_fpm() -> String {
     let mut text = String::new();
     for (is_global, title) in [(true, "[global]"), (false, "a pool")] {
         text.push_str(&format!(
@@ -110,7 +110,7 @@ fn joined(parts: &[&str]) -> String {
 }
 
 /// Replaces keys in backquotes by the directives of php-fpm's global section (`is_global`) or pools.
-pub fn in_php_fpm(text: &str, is_global: bool) -> String {
+pub(super) fn in_php_fpm(text: &str, is_global: bool) -> String {
     let renamed = |(at, part): (usize, &str)| {
         let mut all = directives(is_global);
         let found = all.find(|(_, setting)| at % 2 == 1 && setting.key == part);
