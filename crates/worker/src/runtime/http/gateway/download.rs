@@ -36,7 +36,7 @@ pub(super) enum Taken {
     Malformed(Malformed),
 }
 
-/// What the end of the process's connection means.
+/// The meaning of the end of the process's connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Whole,

@@ -50,7 +50,7 @@ pub(super) struct Links {
     has_told_unknown: Cell<bool>,
 }
 
-/// What a process did with a request.
+/// How a process answered a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Served {
     Unknown,

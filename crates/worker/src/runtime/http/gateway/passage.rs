@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Limits for discarding data of a client that has not read its answer.
+/// Limits for discarding a client's data while it reads its answer.
 const LINGER_LIMIT: Duration = Duration::from_secs(5);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 const HURRY_LIMIT: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ pub(super) struct Limits {
     pub(super) client: Duration,
 }
 
-/// What can be read and written without blocking.
+/// The ends that can be read or written without blocking.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Ready {
     pub(super) from_client: bool,
@@ -204,7 +204,7 @@ impl Passage {
         }
     }
 
-    /// What the choice of a process depends on.
+    /// Processes that failed, and which kept connections the request may use.
     pub(super) fn wanted(&self) -> (&[ProcessEntry], Reuse) {
         (&self.upstream.tried, self.upstream.reuse)
     }

@@ -12,7 +12,7 @@ const LAST_PAUSE: Duration = Duration::from_millis(100);
 const PAUSES_FOR_END: u32 = 9;
 const MOST_ASKED: u32 = 2;
 
-/// A request's connection to a process, and what was tried before.
+/// A request's connection to a process, and earlier attempts.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) route: Route,
@@ -43,7 +43,7 @@ pub(super) enum Route {
 /// A process that counts this request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Taken {
-    /// `None`: forkyard has not started it.
+    /// `None`: a process that forkyard did not start.
     pub(super) process: Option<ProcessEntry>,
     pub(super) link: Option<usize>,
     pub(super) state: LinkState,

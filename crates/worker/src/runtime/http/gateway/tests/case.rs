@@ -300,5 +300,10 @@ pub(super) fn check(case: &Case) -> Result<(), String> {
         may_lack || is_cut || wanted == case.got,
         "the answer lacks an end",
     )?;
+    let has_all = |plan: &Plan| plan.body == case.body || (!plan.waits_for_body && case.kind != Kind::Tunnel);
+    wants(
+        may_lack || is_cut || last.is_none_or(has_all),
+        "the program lacks a part of the body",
+    )?;
     wants(may_lack || last.is_some(), "no answer at all")
 }

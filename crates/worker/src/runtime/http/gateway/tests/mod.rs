@@ -321,7 +321,8 @@ impl World {
             // It dies.
             link.is_closed = true;
             if let Some(plan) = &mut link.plan {
-                plan.is_whole &= plan.written == plan.wire.len();
+                let is_tunnel = self.cases[case].kind == Kind::Tunnel;
+                plan.is_whole &= plan.written == plan.wire.len() && !is_tunnel;
                 plan.closes_at = Some(plan.written);
             }
             return;
