@@ -147,8 +147,7 @@ pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
 pub(crate) fn prepare(directory: &Path) {
     write(directory, "wrong.conf", "foo = 1\n");
     let own = directory.join("self.conf");
-    let text = format!("include = {}\n", own.display());
-    fs::write(&own, text).expect("the directory is writable");
+    fs::write(&own, format!("include = {}\n", own.display())).expect("the directory is writable");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
-use crate::support::PHP_VERSION;
 use crate::support::prelude::*;
 
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";

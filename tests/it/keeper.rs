@@ -2,7 +2,6 @@
 
 use crate::support::prelude::*;
 use forkyard_protocol::handover::document::Document;
-use std::os::unix::fs::FileExt;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 

@@ -160,8 +160,7 @@ fn an_access_log_that_can_not_be_opened_is_an_error() {
         "{STATIC}access.log = \"{}/missing/access\"\n",
         daemon.dir.display()
     );
-    let text = php_pool(&daemon.dir, &settings, "");
-    daemon.write("forkyard.toml", &text);
+    daemon.write("forkyard.toml", &php_pool(&daemon.dir, &settings, ""));
     daemon.signal(Signal::SIGUSR2);
     let line = daemon.wait_for("the old one stays in force");
     assert_contains(&line, "[pool www] access.log: failed to open");

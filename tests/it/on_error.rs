@@ -231,8 +231,7 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
     assert_contains(&check, "pools, without [");
 
     for (name, ..) in &wrong {
-        let text = pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP);
-        pools.write(name, text);
+        pools.write(name, pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP));
     }
     fs::remove_file(pools.file("twin")).expect("remove");
     let output = reload(&daemon, &[], 0);

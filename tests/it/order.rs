@@ -1,9 +1,7 @@
 //! First come, first served: a kept connection's next request queues behind those that already wait.
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 use nix::time::{ClockId, clock_gettime};
-use std::sync::Mutex;
 
 const WORKERS: usize = 2;
 const GREEDY: usize = 12;

@@ -1,7 +1,6 @@
 //! The three process managers, as an operator sees them.
 
 use crate::support::prelude::*;
-use crate::support::strace::Failing;
 
 const PID: &str = "<?php echo getmypid();";
 /// Runs until its file exists, so that a test controls how long.

@@ -1,8 +1,6 @@
 //! The status page, and slots of workers that lie.
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use std::os::unix::fs::FileExt;
 
 const SETTINGS: &str =
     "pm = \"static\"\nmax_children = 4\nstatus_path = \"/status\"\nping.path = \"/ping\"\n";

@@ -34,9 +34,7 @@ mod versions;
 mod work;
 mod zygote;
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use std::sync::{Arc, Mutex};
 
 const USERS: [(&str, u32); 2] = [("www-data", 33), ("backup", 34)];
 

@@ -371,8 +371,7 @@ fn without_root() {
 #[test]
 fn a_log_that_cannot_be_opened_is_an_error_at_the_start() {
     let dir = directory();
-    let text = slow_pool(dir.path(), "");
-    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+    fs::write(dir.path().join("forkyard.toml"), slow_pool(dir.path(), "")).expect("write");
     fs::create_dir(dir.path().join("slow.log")).expect("mkdir");
     let output = forkyard(&["run"], dir.path()).output().expect("forkyard");
     let said = String::from_utf8_lossy(&output.stderr);

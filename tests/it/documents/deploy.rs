@@ -1,9 +1,7 @@
 //! The deployment that docs/howto/deploy.md shows, with git, Django and its migrations.
 
 use super::blocks;
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use std::sync::Arc;
 
 const DOCUMENT: &str = "docs/howto/deploy.md";
 

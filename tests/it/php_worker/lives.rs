@@ -1,7 +1,6 @@
 //! Lives of workers and preloaders: how many requests, reloads, status, logs.
 
 use super::{LOOP, ONE, ask, case, say, status_of, worker_pool, write_script};
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 use std::sync::atomic::AtomicU64;
 

@@ -4,7 +4,6 @@ use super::threads;
 use crate::it::sites::heartbeat::hold;
 use crate::support::once_in;
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 
 /// `met` requests wait for each other, `until` a file exists; `most` is the peak.
 pub(in crate::it) const APPLICATION: &str = r#"

@@ -134,8 +134,7 @@ fn processes_are_shown_with_what_they_use() {
 fn a_request_that_runs_is_a_session() {
     let daemon = start();
     programs(&daemon, "node", |all| all.len() == 2 && all.iter().all(is_up));
-    let params = Params::get(&daemon.dir, "hang", "");
-    let _client = daemon.send("node", &params);
+    let _client = daemon.send("node", &Params::get(&daemon.dir, "hang", ""));
     programs(&daemon, "node", |all| {
         let sessions = all.iter().filter_map(|process| process["sessions"].as_u64());
         sessions.sum::<u64>() == 1

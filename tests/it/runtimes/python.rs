@@ -27,8 +27,7 @@ fn start_broken(files: &[(&str, &str)], application: &str) -> (Daemon, tempfile:
         "pm = \"ondemand\"\nmax_children = 2\ncatch_workers_output = true\n",
         application,
     );
-    let params = Params::get(&daemon.dir, "x", "");
-    let _client = daemon.send("www", &params);
+    let _client = daemon.send("www", &Params::get(&daemon.dir, "x", ""));
     (daemon, root)
 }
 

@@ -1,6 +1,5 @@
 //! Preloaders that are made from workers (`refork_after`).
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 
 pub(super) const STATIC: &str = "pm = \"static\"\nmax_children = 3\ncatch_workers_output = true\n";

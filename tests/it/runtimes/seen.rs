@@ -3,7 +3,6 @@
 use crate::support::prelude::*;
 use crate::support::process::Guard;
 use nix::unistd::{Uid, User};
-use std::fs::Permissions;
 
 /// A runtime's name (`address`: a program that somebody else starts), and an application that shows a line about where
 /// the request came from, two headers, and then its environment.

@@ -2,7 +2,6 @@
 
 use super::concurrent::{Bench, ONE, RACK, THREADED, body, params, post};
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 
 pub(super) const PYTHON: &str = r#"
 import os, sys, threading, time

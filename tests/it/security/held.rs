@@ -4,7 +4,7 @@
 use crate::skip::needs_fuse;
 use crate::support::prelude::*;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// The longest time for one of root's commands while a tenant holds something. A loaded machine needs this much.
 pub(super) const SOON: Duration = Duration::from_secs(20);

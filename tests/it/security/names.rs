@@ -2,7 +2,6 @@
 
 use super::{NOBODY, needs_root, python_as};
 use crate::support::prelude::*;
-use crate::support::strace;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 1\n";

@@ -2,7 +2,6 @@
 
 use super::{Sites, USERS};
 use crate::support::prelude::*;
-use std::fs::Permissions;
 
 const PHP: (&str, &str) = ("index.php", "<?php echo 'it runs';");
 

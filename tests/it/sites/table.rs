@@ -4,7 +4,6 @@ use super::{USERS, configuration};
 use crate::it::runtimes::fastcgi_programs::compiled;
 use crate::it::rust_handler::handlers;
 use crate::support::prelude::*;
-use std::fmt::Write as _;
 
 /// An application that answers `pid=PID`. On request it writes `a line of it` to standard error, or its pid into the
 /// file `slow` and waits for `go`.

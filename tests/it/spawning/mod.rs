@@ -15,7 +15,6 @@ use forkyard::spawn::plan::{Account, Kind, Plan};
 use forkyard::spawn::report::Report;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// A shell script's ready message; the script then runs until its standard input closes.
 const UP: &str = r#"
