@@ -241,8 +241,7 @@ fn php_fpm_understands_the_sample_as_forkyard_does() {
     for (name, text) in [("sample", SAMPLE), ("whole", &whole)] {
         let path = directory.path().join(name);
         fs::write(&path, text).expect("there is room");
-        let path = path.display().to_string();
-        let arguments = ["-n", "-tt", "-y", &path];
+        let arguments = ["-n", "-tt", "-y", &path.display().to_string()];
         let (dump, code) = said(forkyard_fpm(), &arguments);
         assert_eq!(code, Some(0), "{dump}");
         for line in ["listen = /run/forkyard-www.sock", "pm.max_children = 10"] {

@@ -133,8 +133,7 @@ fn kept_requests_are_counted_one_by_one() {
         assert!(client.request(&params, b"").expect("answer").ended);
     }
     let status = Params::get(&daemon.dir, "status", "json&full");
-    let page = daemon.ask("www", &status).body();
-    let page: Value = serde_json::from_str(&page).expect("JSON");
+    let page: Value = serde_json::from_str(&daemon.ask("www", &status).body()).expect("JSON");
     assert_eq!(page["accepted conn"], 4, "{page}");
     assert_eq!(page["processes"][0]["requests"], 4, "{page}");
     assert_eq!(

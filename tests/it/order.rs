@@ -38,8 +38,7 @@ fn ask(client: &mut Client, params: &Params, is_newcomer: bool) -> Request {
     let before = now();
     client.send(params, b"").expect("send");
     let after = now();
-    let answer = client.answer().expect("answer");
-    let begun = answer.body().parse().expect("a time");
+    let begun = client.answer().expect("answer").body().parse().expect("a time");
     Request {
         before,
         after,

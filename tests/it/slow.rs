@@ -176,8 +176,7 @@ fn the_log_has_php_fpms_lines() {
     let daemon = daemon("request_terminate_timeout = \"2s\"\n");
     let theirs = stock.dir.path();
     let mut client = Client::connect(&theirs.join("www.sock")).expect("connect");
-    let params = Params::get(theirs, "slow.php", "how=sleep");
-    let _ = client.request(&params, b"");
+    let _ = client.request(&Params::get(theirs, "slow.php", "how=sleep"), b"");
     let _ = daemon.get("www", "slow.php?how=sleep");
     daemon.wait_for("exited on signal 15");
     let log = until("php-fpm's log", || {

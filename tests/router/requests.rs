@@ -76,8 +76,7 @@ fn mixed_applications_on_kept_connections_reach_the_right_one_always() {
                     let at = random.below(clients.len());
                     let (root, params) = &roots[random.below(roots.len())];
                     let body = vec![b'x'; random.below(3000)];
-                    let answer = clients[at].request(params, &body).expect("an answer");
-                    let said = said(&answer);
+                    let said = said(&clients[at].request(params, &body).expect("an answer"));
                     assert_eq!(&said.application, root, "seed {seed}, turn {turn}");
                     assert_eq!(said.length, body.len() as u64, "seed {seed}, turn {turn}");
                     if random.one_in(20) {

@@ -72,8 +72,7 @@ fn the_old_one_serves(runtime: &str) {
     });
     for (name, _, stays) in PMS {
         let ask = |label: &str| {
-            let answer = daemon.ask(name, &Params::get(&daemon.dir, "x", ""));
-            let body = answer.body();
+            let body = daemon.ask(name, &Params::get(&daemon.dir, "x", "")).body();
             assert!(body == "well" || body.starts_with("pid="), "{label}: {body}");
         };
         let after = daemon.dir.join(name).join("after");

@@ -51,8 +51,7 @@ fn bodies_stream_both_ways() {
 fn an_answer_may_come_before_the_body_is_read() {
     let daemon = libfcgi("");
     let nginx = nginx(&daemon);
-    let body = daemon.write("body", &"x".repeat(5_000_000));
-    let file = format!("@{}", body.display());
+    let file = format!("@{}", daemon.write("body", &"x".repeat(5_000_000)).display());
     for _ in 0..3 {
         assert_eq!(curl(&["--data-binary", &file, &nginx.url("/x?early")]), "early");
     }
@@ -134,8 +133,7 @@ fn php_cgi_runs_an_application() {
     let first = curl(&[&nginx.url("/app.php?q=hello%20world")]);
     let pid = first.split(' ').nth(1).expect("pid").to_owned();
     assert_eq!(first, format!("GET {pid} 0 hello world"));
-    let body = daemon.write("body", &"x".repeat(3_000_000));
-    let file = format!("@{}", body.display());
+    let file = format!("@{}", daemon.write("body", &"x".repeat(3_000_000)).display());
     assert_eq!(
         curl(&[
             "--data-binary",

@@ -303,8 +303,7 @@ def application(environ, start):
 
 #[test]
 fn the_connections_of_the_documents_example_are_each_workers_own() {
-    let path = blocks::root().join("docs/reference/python.md");
-    let examples = blocks::read(&path);
+    let examples = blocks::read(&blocks::root().join("docs/reference/python.md"));
     let example = examples
         .iter()
         .find(|block| block.kind == "python" && block.text.contains("2003"))

@@ -176,8 +176,7 @@ fn one_site_has_pages_by_fastcgi_and_websockets_by_http() {
 fn has_pages_and_websockets(runtime: &str) {
     let site = site_of(runtime, STATIC);
     let nginx = nginx(&site);
-    let page = curl(&[&nginx.url("/page")]);
-    assert_contains(&page, "\"url\":\"/page\"");
+    assert_contains(&curl(&[&nginx.url("/page")]), "\"url\":\"/page\"");
     let mut socket = Socket::open(&format!("ws://127.0.0.1:{}/ws", nginx.port));
     let headers: Value = serde_json::from_str(&socket.hear()).expect("headers");
     for (name, expected) in [

@@ -168,8 +168,7 @@ fn nor_when_it_is_opened_again() {
             other => way(&theirs, 2).join(other),
         });
         fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-        let command = forkyard(&["run"], dir.path());
-        let mut daemon = Daemon::launch(dir.path(), command);
+        let mut daemon = Daemon::launch(dir.path(), forkyard(&["run"], dir.path()));
         let says = |path: &Path, text: &str| fs::read_to_string(path).ok()?.contains(text).then_some(());
         until("the log", || says(&way(&theirs, 3), "ready to handle"));
         let old = dir.path().join("old");
@@ -201,8 +200,7 @@ fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
         pool(base, "www", &format!("{logs}{ONDEMAND}"), PHP)
     );
     fs::write(base.join("forkyard.toml"), text).expect("write");
-    let command = forkyard(&["run"], base);
-    let mut daemon = Daemon::launch(base, command);
+    let mut daemon = Daemon::launch(base, forkyard(&["run"], base));
     let log = site.join("logs/daemon.log");
     let says = |path: &Path, text: &str| fs::read_to_string(path).ok()?.contains(text).then_some(());
     until("the log", || says(&log, "ready to handle"));

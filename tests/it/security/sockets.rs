@@ -389,8 +389,7 @@ fn nobody_sends_descriptors_to_the_master() {
         ("control.sock.owners", 65534),
         ("www.sock", 65534),
     ] {
-        let path = daemon.dir.join(name).display().to_string();
-        let output = python_as(uid, &connect, &[&path]);
+        let output = python_as(uid, &connect, &[&daemon.dir.join(name).display().to_string()]);
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         assert_eq!(said, refused, "{name}: {output:?}");
     }

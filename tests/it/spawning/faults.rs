@@ -29,8 +29,7 @@ fn reports(upto: usize) -> String {
 fn it_exits_at_each_step() {
     for (place, (_, step)) in STEPS.iter().enumerate() {
         let mut kit = Kit::new();
-        let script = format!("{}\necho gone; exit 3", reports(place));
-        let report = kit.failure(kit.native(&script));
+        let report = kit.failure(kit.native(&format!("{}\necho gone; exit 3", reports(place))));
         assert_eq!(report.failure.category, Category::Internal);
         assert_eq!(report.failure.step, *step);
         assert_eq!(
@@ -158,8 +157,7 @@ fn it_fills_its_output() {
 fn it_closes_what_it_was_given() {
     let mut kit = Kit::new();
     let script = UP.replace("printf 1 >", "exec <&- >&- 2>&-\nprintf 1 >");
-    let script = script.replace("cat > /dev/null", "exec sleep 1000");
-    let up = kit.up(kit.native(&script));
+    let up = kit.up(kit.native(&script.replace("cat > /dev/null", "exec sleep 1000")));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(up.pid), Signal::SIGKILL).expect("it lives");
 }
 

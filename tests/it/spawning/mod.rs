@@ -61,8 +61,7 @@ impl Kit {
     }
 
     fn native(&self, script: &str) -> Plan {
-        let path = self.root().join("app.sh");
-        fs::write(&path, script).expect("a script");
+        fs::write(self.root().join("app.sh"), script).expect("a script");
         let mut plan = Plan::new("app", self.root(), "/bin/sh ./app.sh", effects::own_account());
         (plan.kind, plan.app_type) = (Kind::Native, "sh".to_owned());
         plan.start_timeout = PATIENCE;
