@@ -108,8 +108,7 @@ fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
         assert!(daemon.get("www", "pid.php").ended);
         process::signal(worker, Signal::SIGSTOP);
         wait_until("the worker to stop", || process::state(worker) == Some('T'));
-        let end = Params::get(&daemon.dir, "end.php", "");
-        let mut killer = daemon.send("www", &end);
+        let mut killer = daemon.send("www", &Params::get(&daemon.dir, "end.php", ""));
         let params = Params::get(&daemon.dir, "pid.php", "");
         other.send(&params, b"").expect("send");
         process::signal(worker, Signal::SIGCONT);

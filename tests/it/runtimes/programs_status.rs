@@ -58,8 +58,7 @@ fn processes_are_shown_with_what_they_use() {
     let of_node = programs(&daemon, "node", |all| all.len() == 2 && all.iter().all(is_up));
     let of_fcgi = programs(&daemon, "fcgi", |all| all.len() == 1 && all.iter().all(is_up));
     for process in of_node.iter().chain(&of_fcgi) {
-        let pid = process["pid"].as_u64().expect("a pid") as u32;
-        assert!(process::runs(pid));
+        assert!(process::runs(process["pid"].as_u64().expect("a pid") as u32));
         assert!(
             process["memory"].as_u64().is_some_and(|bytes| bytes > 1 << 20),
             "{process}"

@@ -93,8 +93,7 @@ impl Socket {
     }
 
     fn say(&mut self, text: &str) {
-        let input = self.input.as_mut().expect("it is open");
-        writeln!(input, "{text}").expect("the client");
+        writeln!(self.input.as_mut().expect("it is open"), "{text}").expect("the client");
     }
 
     pub(in crate::it) fn hear(&mut self) -> String {
@@ -288,8 +287,7 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
     // Until then the kernel may still give connections to the dying process.
     site.daemon.wait_for("it is started again");
     let mut socket = Socket::greeted(&address);
-    let worker = site.daemon.workers("app")[0];
-    process::signal(worker, Signal::SIGKILL);
+    process::signal(site.daemon.workers("app")[0], Signal::SIGKILL);
     assert!(socket.hear().starts_with("closed"));
     let mut socket = Socket::greeted(&address);
     assert!(socket.ask("y").ends_with(" one y"));

@@ -236,8 +236,7 @@ fn a_worker_that_holds_its_memory_holds_up_no_command_and_no_end_of_another() {
     let held = Held::start("", "", source);
     let client = held.ask();
     held.hold();
-    let worker = held.daemon.wait_for_workers("www", 1)[0];
-    wait_until_held(worker);
+    wait_until_held(held.daemon.wait_for_workers("www", 1)[0]);
     held.is_well();
     drop(client);
     held.ends();

@@ -54,8 +54,7 @@ fn mislead(dir: &Path, names: usize) {
 
 fn assert_not_misled(dir: &Path) {
     let elsewhere = dir.join("elsewhere");
-    let precious = fs::read_to_string(way(&elsewhere, 3)).expect("read");
-    assert_eq!(precious, "precious");
+    assert_eq!(fs::read_to_string(way(&elsewhere, 3)).expect("read"), "precious");
     for (names, name) in WAY.iter().enumerate().take(3) {
         let entries = fs::read_dir(way(&elsewhere, names)).expect("read").count();
         assert_eq!(entries, 1, "something was made beside {name}");

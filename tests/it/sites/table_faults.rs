@@ -113,6 +113,5 @@ fn tells_of_broken_code(cell: Cell<'_>, restart: impl Fn() -> (Option<i32>, Stri
     deploy(cell, cell.row.text);
     let (code, text) = restart();
     assert_eq!(code, Some(0), "{}: {text}", cell.name());
-    let mended = cell.pid("");
-    assert!(!before.contains(&mended), "{}", cell.name());
+    assert!(!before.contains(&cell.pid("")), "{}", cell.name());
 }

@@ -59,8 +59,7 @@ fn it_ends_right_after_an_answer() {
     let report = kit.failure(kit.native("printf 0 > \"$FORKYARD_SPAWN_WORK_DIR/response/finish\""));
     assert_contains(&report.failure.summary, "reported that it failed");
     let mut kit = Kit::new();
-    let quick = UP.replace("cat > /dev/null", "exec cat > /dev/null");
-    kit.up(kit.native(&quick));
+    kit.up(kit.native(&UP.replace("cat > /dev/null", "exec cat > /dev/null")));
 }
 
 #[test]
@@ -256,8 +255,7 @@ fn a_command_that_can_not_be_executed_is_explained() {
     each(rows, |(command, said)| {
         let mut kit = Kit::new();
         fs::write(kit.root().join("plain"), "#!/bin/sh\n").expect("a file");
-        let lost = kit.root().join("lost");
-        write_program(&lost, "#!/nowhere/ruby\n");
+        write_program(&kit.root().join("lost"), "#!/nowhere/ruby\n");
         let report = kit.failure(kit.generic(command));
         assert_contains(&report.failure.summary, said);
         assert_eq!(report.failure.category, Category::OperatingSystem);
