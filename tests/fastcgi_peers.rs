@@ -3,13 +3,11 @@
 use crate::support::prelude::*;
 use fastcgi_client::io::{AsyncRead, AsyncWrite};
 use forkyard::fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
-use std::fmt::Write as _;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
-use tempfile::TempDir;
 
 /// A responder that returns its parameters line by line, an empty line, and the body. It writes the parameter
 /// `TEST_STDERR` to STDERR; `TEST_BYTES` requests that many more bytes of output.

@@ -4,7 +4,6 @@ use crate::support::prelude::*;
 
 use forkyard::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow, ping, status};
 use nix::sys::signal::killpg;
-use nix::unistd::Pid;
 
 const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 const CGI_FCGI: &str = "/usr/bin/cgi-fcgi";

@@ -4,7 +4,6 @@ use super::client::{Reply, Request};
 use super::servers::{Setup, directory};
 use super::{Pair, pair, scripts, take_file};
 use crate::support::prelude::*;
-use std::path::Path;
 
 #[test]
 fn response_codes() {

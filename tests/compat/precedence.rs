@@ -3,9 +3,8 @@
 use super::client::{Kept, Request};
 use super::servers::php_fpm::{PHP_FPM, PhpFpm};
 use super::servers::{Setup, directory};
+use crate::support::forkyard_fpm;
 use crate::support::prelude::*;
-use crate::support::{assert_contains, forkyard_fpm};
-use std::path::Path;
 
 const NAMES: [&str; 9] = [
     "upload_max_filesize",

@@ -4,7 +4,6 @@ use super::client::Request;
 use super::servers::Setup;
 use super::{Pair, pair, scripts};
 use crate::support::prelude::*;
-use std::path::Path;
 
 const NAMES: &str =
     "/ini.php?names=memory_limit,precision,user_agent,date.timezone,no.such,arg_separator.output";

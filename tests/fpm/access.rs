@@ -136,8 +136,7 @@ fn a_long_line_is_cut_as_in_php_fpm() {
     skip_if!(!is_possible());
     let [stock, ours] = Fpm::both("", &pool("%{EXTRA}e|%{EXTRA}e|%s"), SCRIPTS);
     let cut = |fpm: &Fpm| {
-        let params = fpm.params("a.php", "").with("EXTRA", &"x".repeat(700));
-        fpm.ask(&params, b"");
+        fpm.ask(&fpm.params("a.php", "").with("EXTRA", &"x".repeat(700)), b"");
         fpm.ask(&fpm.params("a.php", ""), b"");
         fpm.read("access")
     };
@@ -200,8 +199,7 @@ fn a_rotated_log_is_written_anew_by_the_same_worker() {
     }
     let mut lines = Vec::new();
     for name in ["access.1", "access.2", "access.3", "access"] {
-        let text = fpm.read(name);
-        lines.extend(text.lines().map(str::to_owned));
+        lines.extend(fpm.read(name).lines().map(str::to_owned));
     }
     assert_eq!(fpm.read("access").lines().count(), 1);
     let numbers: Vec<String> = lines

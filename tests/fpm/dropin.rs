@@ -2,7 +2,6 @@
 
 use super::both::{STOCK, compare, forkyard_fpm, is_stock_there, said};
 use super::service::{Daemon, PATIENCE};
-use crate::skip::needs_file;
 use crate::support::prelude::*;
 use std::os::unix::net::UnixDatagram;
 

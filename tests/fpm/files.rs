@@ -147,8 +147,7 @@ pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
 pub(crate) fn prepare(directory: &Path) {
     write(directory, "wrong.conf", "foo = 1\n");
     let own = directory.join("self.conf");
-    let text = format!("include = {}\n", own.display());
-    fs::write(&own, text).expect("the directory is writable");
+    fs::write(&own, format!("include = {}\n", own.display())).expect("the directory is writable");
 }
 
 #[test]
@@ -242,8 +241,7 @@ fn php_fpm_understands_the_sample_as_forkyard_does() {
     for (name, text) in [("sample", SAMPLE), ("whole", &whole)] {
         let path = directory.path().join(name);
         fs::write(&path, text).expect("there is room");
-        let path = path.display().to_string();
-        let arguments = ["-n", "-tt", "-y", &path];
+        let arguments = ["-n", "-tt", "-y", &path.display().to_string()];
         let (dump, code) = said(forkyard_fpm(), &arguments);
         assert_eq!(code, Some(0), "{dump}");
         for line in ["listen = /run/forkyard-www.sock", "pm.max_children = 10"] {

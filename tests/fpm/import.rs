@@ -3,7 +3,6 @@
 use super::both::{STOCK, compare, is_stock_there};
 use super::files::{CASES, FULL, VALUES, prepare, write};
 use crate::random::Random;
-use crate::skip::needs_file;
 use crate::support::prelude::*;
 use forkyard::config::fpm::{Options, test};
 use forkyard::config::import::{Imported, import};

@@ -54,8 +54,7 @@ fn run(fpm: &Fpm, level: &str, is_caught: bool) -> Vec<Logged> {
         fpm.ask(&fpm.params("mark.php", script), b"");
         if !is_caught {
             let mut log = OpenOptions::new().append(true).open(fpm.path("error"));
-            let log = log.as_mut().expect("it is there");
-            writeln!(log, "{mark}").expect("writable");
+            writeln!(log.as_mut().expect("it is there"), "{mark}").expect("writable");
         }
         let log = fpm.wait_for("error", &mark);
         let lines: Vec<&str> = log.lines().collect();

@@ -4,9 +4,7 @@ use super::both::{STOCK, forkyard_fpm, is_stock_there, without_time};
 use super::service::{Daemon, install};
 use crate::support::prelude::*;
 use nix::fcntl::OFlag;
-use nix::sys::signal::kill;
-use nix::unistd::{Gid, Pid, Uid, chown, fchown, pipe2};
-use std::fs::{File, Permissions};
+use nix::unistd::{Gid, Uid, chown, fchown, pipe2};
 use std::sync::mpsc::{Receiver, channel};
 
 const OTHER: u32 = 1001;

@@ -2,8 +2,6 @@
 
 use super::both::forkyard_fpm;
 use crate::support::prelude::*;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 
 pub(crate) const STOCK: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 const PATIENCE: Duration = Duration::from_secs(60);

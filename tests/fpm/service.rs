@@ -1,10 +1,7 @@
 //! The daemon at work, with Debian's pool file.
 
 use super::both::{forkyard_fpm, without_time};
-use crate::skip::needs_file;
 use crate::support::prelude::*;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use std::process::ChildStderr;
 use std::sync::mpsc::{Receiver, channel};
 

@@ -2,8 +2,6 @@
 
 use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use crate::support::prelude::*;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 
 struct Server {
     child: Child,

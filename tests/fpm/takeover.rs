@@ -3,7 +3,6 @@
 use super::both::{STOCK, forkyard_fpm, is_stock_there};
 use super::service::{Daemon, Site, title};
 use crate::support::prelude::*;
-use std::os::fd::AsRawFd;
 
 fn foreground(program: impl AsRef<std::ffi::OsStr>, site: &Site) -> Command {
     let mut command = Command::new(program);

@@ -1,7 +1,6 @@
 //! Every listening socket is tried again when a connection can't be accepted, though nothing else happens.
 
 use crate::support::prelude::*;
-use crate::support::strace::Failing;
 
 /// Errors of accept(2) when the process, the machine or the kernel is out of resources.
 const ERRORS: [&str; 4] = ["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"];

@@ -1,7 +1,6 @@
 //! The JSON access log: Python's parser reads every line, whatever a client sends.
 
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 
 const STRICT: &str = "
 import json, sys

@@ -1,7 +1,6 @@
 //! `forkyard check` of PHP, programs and directories.
 
 use super::security::NOBODY;
-use crate::support::PHP_VERSION;
 use crate::support::prelude::*;
 
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
@@ -198,8 +197,7 @@ fn programs_that_are_missing_are_told_once() {
         let said = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     };
-    let file = path.join("forkyard.toml");
-    let (code, said) = run(&["check", "-c", &file.display().to_string()]);
+    let (code, said) = run(&["check", "-c", &path.join("forkyard.toml").display().to_string()]);
     assert_eq!(code, Some(78), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");

@@ -1,6 +1,5 @@
 //! Requests that use the CPU, on one processor.
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 use std::sync::Barrier;
 
@@ -73,8 +72,7 @@ fn start(runtime: &str, settings: &str) -> Daemon {
 }
 
 fn ask(daemon: &Daemon, query: &str) -> (u64, u64) {
-    let params = Params::get(&daemon.dir, "x.php", query);
-    let answer = daemon.ask("www", &params);
+    let answer = daemon.ask("www", &Params::get(&daemon.dir, "x.php", query));
     let body = answer.body();
     let (begun, ended) = body.split_once(' ').unwrap_or_else(|| panic!("{body}"));
     (begun.parse().expect("a time"), ended.parse().expect("a time"))

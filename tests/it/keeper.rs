@@ -2,7 +2,6 @@
 
 use crate::support::prelude::*;
 use forkyard_protocol::handover::document::Document;
-use std::os::unix::fs::FileExt;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
@@ -16,8 +15,7 @@ impl Kept {
         let dir = directory();
         let path = dir.path().to_owned();
         fs::write(path.join("forkyard.toml"), php_pool(&path, settings, "")).expect("configuration");
-        let command = forkyard(&["run", "--keeper"], &path);
-        let daemon = Daemon::launch(&path, command);
+        let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
         daemon.wait_for("ready to handle connections");
         daemon.write("pid.php", "<?php echo getmypid();");
         daemon.write(
@@ -223,8 +221,7 @@ fn the_end_is_the_end() {
 fn a_wrong_configuration_at_the_start_is_an_error() {
     let dir = directory();
     fs::write(dir.path().join("forkyard.toml"), "[pool.www]\n").expect("configuration");
-    let command = forkyard(&["run", "--keeper"], dir.path());
-    let mut daemon = Daemon::launch(dir.path(), command);
+    let mut daemon = Daemon::launch(dir.path(), forkyard(&["run", "--keeper"], dir.path()));
     assert_eq!(daemon.wait().code(), Some(78));
 }
 

@@ -108,8 +108,7 @@ fn a_request_that_kills_its_worker_takes_no_new_connection_along() {
         assert!(daemon.get("www", "pid.php").ended);
         process::signal(worker, Signal::SIGSTOP);
         wait_until("the worker to stop", || process::state(worker) == Some('T'));
-        let end = Params::get(&daemon.dir, "end.php", "");
-        let mut killer = daemon.send("www", &end);
+        let mut killer = daemon.send("www", &Params::get(&daemon.dir, "end.php", ""));
         let params = Params::get(&daemon.dir, "pid.php", "");
         other.send(&params, b"").expect("send");
         process::signal(worker, Signal::SIGCONT);
@@ -133,8 +132,7 @@ fn kept_requests_are_counted_one_by_one() {
         assert!(client.request(&params, b"").expect("answer").ended);
     }
     let status = Params::get(&daemon.dir, "status", "json&full");
-    let page = daemon.ask("www", &status).body();
-    let page: Value = serde_json::from_str(&page).expect("JSON");
+    let page: Value = serde_json::from_str(&daemon.ask("www", &status).body()).expect("JSON");
     assert_eq!(page["accepted conn"], 4, "{page}");
     assert_eq!(page["processes"][0]["requests"], 4, "{page}");
     assert_eq!(

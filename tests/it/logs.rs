@@ -29,8 +29,7 @@ fn syslog_gets_what_php_fpm_would_send() {
     assert_eq!(head.len(), "<157>Nov 20 18:53:09".len(), "{ready}");
     let expected = format!("{}]: [NOTICE] ready to handle connections", daemon.pid());
     assert_eq!(rest, expected);
-    let workers = daemon.wait_for_workers("www", 1);
-    process::signal(workers[0], Signal::SIGKILL);
+    process::signal(daemon.wait_for_workers("www", 1)[0], Signal::SIGKILL);
     assert!(hear(&socket, "exited on signal 9").starts_with("<156>"));
     // No process reads the socket now: the daemon continues and reports it elsewhere.
     drop(socket);
@@ -160,8 +159,7 @@ fn an_access_log_that_can_not_be_opened_is_an_error() {
         "{STATIC}access.log = \"{}/missing/access\"\n",
         daemon.dir.display()
     );
-    let text = php_pool(&daemon.dir, &settings, "");
-    daemon.write("forkyard.toml", &text);
+    daemon.write("forkyard.toml", &php_pool(&daemon.dir, &settings, ""));
     daemon.signal(Signal::SIGUSR2);
     let line = daemon.wait_for("the old one stays in force");
     assert_contains(&line, "[pool www] access.log: failed to open");

@@ -399,8 +399,7 @@ fn no_counter_falls_when_the_master_is_killed() {
     process::signal(first, Signal::SIGKILL);
     daemon.wait_for("workers go on");
     until("another master", || {
-        let output = daemon.run(&["status", "--json"]);
-        let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+        let status: Value = serde_json::from_slice(&daemon.run(&["status", "--json"]).stdout).ok()?;
         (status["pid"] != first).then_some(())
     });
     let after = settled(&daemon);

@@ -231,8 +231,7 @@ fn three_hundred_pools_serve_without_those_that_have_errors() {
     assert_contains(&check, "pools, without [");
 
     for (name, ..) in &wrong {
-        let text = pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP);
-        pools.write(name, text);
+        pools.write(name, pool(path, name, &format!("{}{ONDEMAND}", user(1)), PHP));
     }
     fs::remove_file(pools.file("twin")).expect("remove");
     let output = reload(&daemon, &[], 0);
@@ -382,8 +381,7 @@ fn a_pool_that_goes_on_is_started_from_the_php_ini_that_it_had() {
     let own = format!("{PHP}php_ini = \"{}\"\n", ini.display());
     let good = pool(path, "own", &format!("{}{STATIC}", user(0)), &own);
     pools.write("own", &good);
-    let other = pool(path, "other", &format!("{}{STATIC}", user(0)), PHP);
-    pools.write("other", other);
+    pools.write("other", pool(path, "other", &format!("{}{STATIC}", user(0)), PHP));
     let daemon = Daemon::start_in(path);
     daemon.write("agent.php", "<?php echo ini_get('user_agent');");
     assert_eq!(daemon.get("own", "agent.php").body(), "old");

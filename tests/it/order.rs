@@ -1,9 +1,7 @@
 //! First come, first served: a kept connection's next request queues behind those that already wait.
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 use nix::time::{ClockId, clock_gettime};
-use std::sync::Mutex;
 
 const WORKERS: usize = 2;
 const GREEDY: usize = 12;
@@ -40,8 +38,7 @@ fn ask(client: &mut Client, params: &Params, is_newcomer: bool) -> Request {
     let before = now();
     client.send(params, b"").expect("send");
     let after = now();
-    let answer = client.answer().expect("answer");
-    let begun = answer.body().parse().expect("a time");
+    let begun = client.answer().expect("answer").body().parse().expect("a time");
     Request {
         before,
         after,

@@ -1,7 +1,6 @@
 //! The three process managers, as an operator sees them.
 
 use crate::support::prelude::*;
-use crate::support::strace::Failing;
 
 const PID: &str = "<?php echo getmypid();";
 /// Runs until its file exists, so that a test controls how long.
@@ -111,8 +110,7 @@ fn a_worker_that_had_to_wait_for_a_request_goes_when_it_has_answered() {
     daemon.write("pid.php", PID);
     let mut client = daemon.client("www");
     until("the connection to be held", || {
-        let status = daemon.run(&["status", "--json"]);
-        let status: Value = serde_json::from_slice(&status.stdout).ok()?;
+        let status: Value = serde_json::from_slice(&daemon.run(&["status", "--json"]).stdout).ok()?;
         let worker = &status["pools"][0]["generations"][0]["workers"][0];
         (worker["kept"] == 1).then_some(())
     });
@@ -125,8 +123,7 @@ fn a_worker_that_had_to_wait_for_a_request_goes_when_it_has_answered() {
 
 #[test]
 fn ondemand_makes_as_many_as_a_burst_needs_and_no_more_than_allowed() {
-    let settings = "pm = \"ondemand\"\nmax_children = 4\n";
-    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
+    let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"ondemand\"\nmax_children = 4\n", ""));
     let go = daemon.dir.join("go");
     daemon.write("hold.php", HOLD);
     let params = Params::get(&daemon.dir, "hold.php", &format!("until={}", go.display()));

@@ -1,7 +1,6 @@
 //! Invalid FastCGI: an error answer or a closed connection, never a hang.
 
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 
 fn daemon() -> Daemon {
     let settings = "pm = \"static\"\nmax_children = 1\nclient_timeout = \"1s\"\nlimits = { params_bytes = 4096, params_count = 50 }\n";

@@ -9,7 +9,6 @@ mod trials;
 mod unchanged;
 mod warm;
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 use std::sync::atomic::AtomicU64;
 

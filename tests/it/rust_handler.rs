@@ -40,8 +40,7 @@ fn a_mistake_in_the_file_is_shown_as_text() {
 #[test]
 fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
     let dir = directory();
-    let text = pool(dir.path(), "helo", "", "runtime = \"rust\"\n");
-    let output = run(dir.path(), &text);
+    let output = run(dir.path(), &pool(dir.path(), "helo", "", "runtime = \"rust\"\n"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     let missing = "[pool helo] runtime = \"rust\": this program has no handler of that pool's name";

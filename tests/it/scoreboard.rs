@@ -1,8 +1,6 @@
 //! The status page, and slots of workers that lie.
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use std::os::unix::fs::FileExt;
 
 const SETTINGS: &str =
     "pm = \"static\"\nmax_children = 4\nstatus_path = \"/status\"\nping.path = \"/ping\"\n";
@@ -50,8 +48,7 @@ fn status_and_ping_answer_and_count() {
 fn the_listen_queue_of_a_unix_socket_is_seen() {
     let daemon = Daemon::start(|dir| php_pool(dir, SETTINGS, ""));
     daemon.wait_for_workers("www", 4);
-    let page = json(&daemon);
-    assert!(page["listen queue len"].as_u64().expect("number") > 0);
+    assert!(json(&daemon)["listen queue len"].as_u64().expect("number") > 0);
 }
 
 #[test]

@@ -34,9 +34,7 @@ mod versions;
 mod work;
 mod zygote;
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use std::sync::{Arc, Mutex};
 
 const USERS: [(&str, u32); 2] = [("www-data", 33), ("backup", 34)];
 
@@ -173,8 +171,7 @@ impl Sites {
     }
 
     fn status(&self) -> Value {
-        let text = text_of(&self.forkyard(&["status", "--json"]).stdout);
-        let all = parsed(&text);
+        let all = parsed(&text_of(&self.forkyard(&["status", "--json"]).stdout));
         let pools = all["pools"].as_array().expect("pools").clone();
         let sites = pools.into_iter().find(|pool| pool["name"] == "sites");
         sites.expect("the pool")["applications"].clone()

@@ -176,8 +176,7 @@ fn the_log_has_php_fpms_lines() {
     let daemon = daemon("request_terminate_timeout = \"2s\"\n");
     let theirs = stock.dir.path();
     let mut client = Client::connect(&theirs.join("www.sock")).expect("connect");
-    let params = Params::get(theirs, "slow.php", "how=sleep");
-    let _ = client.request(&params, b"");
+    let _ = client.request(&Params::get(theirs, "slow.php", "how=sleep"), b"");
     let _ = daemon.get("www", "slow.php?how=sleep");
     daemon.wait_for("exited on signal 15");
     let log = until("php-fpm's log", || {
@@ -371,8 +370,7 @@ fn without_root() {
 #[test]
 fn a_log_that_cannot_be_opened_is_an_error_at_the_start() {
     let dir = directory();
-    let text = slow_pool(dir.path(), "");
-    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+    fs::write(dir.path().join("forkyard.toml"), slow_pool(dir.path(), "")).expect("write");
     fs::create_dir(dir.path().join("slow.log")).expect("mkdir");
     let output = forkyard(&["run"], dir.path()).output().expect("forkyard");
     let said = String::from_utf8_lossy(&output.stderr);

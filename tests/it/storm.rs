@@ -1,12 +1,9 @@
 //! Reloads, upgrades and killed masters in any order, under load: no request fails and nothing leaks.
 
 use crate::random::{Random, number};
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 use std::sync::atomic::AtomicU64;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 const EVENTS: u64 = 24;
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");

@@ -1,7 +1,6 @@
 //! System calls of a request, counted by strace.
 
 use crate::support::prelude::*;
-use crate::support::strace;
 
 const REQUESTS: u64 = 50;
 

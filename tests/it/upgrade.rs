@@ -196,8 +196,7 @@ fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
 fn logs_are_opened_anew_for_workers_that_were_taken_over() {
     let dir = directory();
     let log = dir.path().join("access");
-    let settings = format!("{STATIC}access.log = \"{}\"\n", log.display());
-    let installed = Installed::start(&settings);
+    let installed = Installed::start(&format!("{STATIC}access.log = \"{}\"\n", log.display()));
     let daemon = &installed.daemon;
     daemon.wait_for_workers("www", 3);
     let mut held = installed.hold();
@@ -259,8 +258,7 @@ fn a_program_that_hangs_changes_nothing() {
 #[test]
 fn a_program_that_cannot_be_executed_changes_nothing() {
     let installed = Installed::start(STATIC);
-    let path = program(&installed.daemon.dir);
-    replace(&path, b"no program");
+    replace(&program(&installed.daemon.dir), b"no program");
     installed.assert_refused("execve");
 }
 

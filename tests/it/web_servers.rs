@@ -39,8 +39,7 @@ const CASES: &[(&[&str], &str)] = &[
 ];
 
 fn examples(kind: &str) -> Vec<String> {
-    let path = blocks::root().join("docs/howto/web-servers.md");
-    let all = blocks::read(&path).into_iter();
+    let all = blocks::read(&blocks::root().join("docs/howto/web-servers.md")).into_iter();
     let texts: Vec<String> = all
         .filter(|block| block.kind == kind)
         .map(|block| block.text)

@@ -17,8 +17,7 @@ fn an_instance_that_dies_at_work_takes_its_request_along_and_no_other() {
         "{}",
         answer.text()
     );
-    let answer = stand.ask(&mut idle, "shop", "x", b"");
-    assert_ne!(said(&answer).pid, first);
+    assert_ne!(said(&stand.ask(&mut idle, "shop", "x", b"")).pid, first);
 }
 
 #[test]

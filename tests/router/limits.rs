@@ -48,8 +48,7 @@ fn an_instance_serves_as_many_requests_as_it_may() {
     let mut client = stand.client().kept();
     let mut pids = Vec::new();
     for _ in 0..9 {
-        let answer = stand.ask(&mut client, "shop", "x", b"");
-        pids.push(said(&answer).pid);
+        pids.push(said(&stand.ask(&mut client, "shop", "x", b"")).pid);
     }
     for three in pids.chunks(3) {
         assert!(three.iter().all(|pid| *pid == three[0]), "{pids:?}");

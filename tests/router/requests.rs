@@ -45,10 +45,8 @@ fn what_is_no_application_is_not_found() {
         assert_starts(&answer.text(), "Status: 404 Not Found\r\n");
     }
     let answer = client.request(&stand.params("shop", "").with("APP_ROOT", "shop"), b"");
-    let answer = answer.expect("an answer");
-    assert_starts(&answer.text(), "Status: 403 Forbidden\r\n");
-    let answer = stand.ask(&mut client, "shop", "", b"four");
-    assert_eq!(said(&answer).length, 4);
+    assert_starts(&answer.expect("an answer").text(), "Status: 403 Forbidden\r\n");
+    assert_eq!(said(&stand.ask(&mut client, "shop", "", b"four")).length, 4);
     let lines = stand
         .log()
         .lines()
@@ -78,8 +76,7 @@ fn mixed_applications_on_kept_connections_reach_the_right_one_always() {
                     let at = random.below(clients.len());
                     let (root, params) = &roots[random.below(roots.len())];
                     let body = vec![b'x'; random.below(3000)];
-                    let answer = clients[at].request(params, &body).expect("an answer");
-                    let said = said(&answer);
+                    let said = said(&clients[at].request(params, &body).expect("an answer"));
                     assert_eq!(&said.application, root, "seed {seed}, turn {turn}");
                     assert_eq!(said.length, body.len() as u64, "seed {seed}, turn {turn}");
                     if random.one_in(20) {

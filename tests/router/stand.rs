@@ -116,8 +116,7 @@ impl Stand {
 
     pub fn say(&self, line: &str) {
         let mut requests = self.requests.borrow_mut();
-        let requests = requests.as_mut().expect("it was not closed");
-        writeln!(requests, "{line}").expect("the stand listens");
+        writeln!(requests.as_mut().expect("it was not closed"), "{line}").expect("the stand listens");
     }
 
     pub fn admin_request(&self, line: &str) -> Result<Value, String> {

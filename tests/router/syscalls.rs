@@ -1,8 +1,7 @@
 //! System calls of router and instance for a request, counted by strace.
 
 use super::stand::Stand;
-use crate::support::strace;
-use std::collections::BTreeMap;
+use crate::support::prelude::*;
 
 const REQUESTS: u64 = 50;
 

@@ -6,21 +6,29 @@ pub use super::daemon::{
 };
 pub use super::fcgi::{Answer, Client, Params};
 pub use super::nginx::{Nginx, curl, free_port, upload};
+pub use super::strace::{self, Failing};
 pub use super::{
-    PATIENCE, assert_contains, assert_ends, assert_lacks, assert_starts, assert_success, each, is_root,
-    parsed, pause, place_library, process, read_file, text_of, until, wait_until, write_file, write_program,
+    PATIENCE, PHP_VERSION, StopAtEnd, assert_contains, assert_ends, assert_lacks, assert_starts,
+    assert_success, each, is_root, parsed, pause, place_library, process, read_file, text_of, until,
+    wait_until, write_file, write_program,
 };
-pub(crate) use crate::skip::needs_root;
-pub use nix::sys::signal::Signal;
+pub(crate) use crate::skip::{needs_file, needs_root};
+pub use forkyard::fastcgi::Request;
+pub use nix::sys::signal::{Signal, kill};
+pub use nix::unistd::Pid;
 pub use serde_json::{Value, json};
 pub use std::collections::{BTreeMap, BTreeSet};
-pub use std::fs;
+pub use std::fmt::Write as _;
+pub use std::fs::{self, File, Permissions};
 pub use std::io::{BufRead, BufReader, Read, Write};
 pub use std::net::{TcpListener, TcpStream};
-pub use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+pub use std::os::fd::AsRawFd;
+pub use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 pub use std::os::unix::net::{UnixListener, UnixStream};
 pub use std::os::unix::process::CommandExt;
 pub use std::path::{Path, PathBuf};
 pub use std::process::{Child, Command, Output, Stdio};
 pub use std::sync::atomic::{AtomicBool, Ordering};
-pub use std::time::{Duration, Instant};
+pub use std::sync::{Arc, Mutex};
+pub use std::time::{Duration, Instant, SystemTime};
+pub use tempfile::TempDir;

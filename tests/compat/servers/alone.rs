@@ -15,7 +15,6 @@ use forkyard::worker::{GenerationContext, Settings, WorkerContext};
 use nix::sys::socket::SockType;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
-use tempfile::TempDir;
 
 #[derive(Debug)]
 pub(crate) struct Alone {

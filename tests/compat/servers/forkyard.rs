@@ -2,7 +2,6 @@
 
 use super::{Setup, directory, is_root, wait_for};
 use crate::support::prelude::*;
-use tempfile::TempDir;
 
 #[derive(Debug)]
 pub(crate) struct Forkyard {

@@ -5,7 +5,6 @@ pub(crate) mod forkyard;
 pub(crate) mod php_fpm;
 
 use crate::support::prelude::*;
-use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -2,8 +2,6 @@
 
 use super::{Setup, directory, is_root, wait_for};
 use crate::support::prelude::*;
-use std::fmt::Write as _;
-use tempfile::TempDir;
 
 pub(crate) const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));
 

@@ -306,8 +306,7 @@ fn png() -> Vec<u8> {
 }
 
 fn chunk(bytes: &mut Vec<u8>, kind: &[u8; 4], content: &[u8]) {
-    let length = u32::try_from(content.len()).expect("a length");
-    bytes.extend_from_slice(&length.to_be_bytes());
+    bytes.extend_from_slice(&u32::try_from(content.len()).expect("a length").to_be_bytes());
     let start = bytes.len();
     bytes.extend_from_slice(kind);
     bytes.extend_from_slice(content);

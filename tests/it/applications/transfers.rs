@@ -2,8 +2,6 @@
 
 use super::{Site, assert_quiet, http};
 use crate::support::prelude::*;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 const LARGE: u64 = 100 * 1024 * 1024;
 const SMALL: u64 = 64 * 1024;

@@ -1,7 +1,6 @@
 //! The pages about errors, in a real browser.
 
 use super::stand::{Dev, site};
-use crate::skip::needs_file;
 use crate::support::prelude::*;
 
 const PHONE: u32 = 360;

@@ -1,7 +1,6 @@
 //! A running `forkyard dev`, and its client.
 
 use crate::support::prelude::*;
-use std::sync::{Arc, Mutex};
 
 const USER: &str = "www-data";
 

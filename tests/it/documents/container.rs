@@ -2,7 +2,6 @@
 
 use super::blocks;
 use super::served::settle_toml;
-use crate::support::PHP_VERSION;
 use crate::support::prelude::*;
 
 fn instruction(name: &str) -> String {

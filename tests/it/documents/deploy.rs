@@ -1,9 +1,7 @@
 //! The deployment that docs/howto/deploy.md shows, with git, Django and its migrations.
 
 use super::blocks;
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use std::sync::Arc;
 
 const DOCUMENT: &str = "docs/howto/deploy.md";
 
@@ -193,8 +191,7 @@ fn of_pool_of_one(dir: &Path, place: &Path) -> String {
 #[test]
 fn a_release_of_a_pool_of_one_is_deployed_as_the_document_has_it() {
     let script = blocks::find(DOCUMENT, "shell", "git clone");
-    let back = blocks::find(DOCUMENT, "shell", "releases/v1");
-    Shop::start(of_pool_of_one).deploy(&script, &back);
+    Shop::start(of_pool_of_one).deploy(&script, &blocks::find(DOCUMENT, "shell", "releases/v1"));
 }
 
 #[test]

@@ -26,8 +26,7 @@ fn the_picture_in_the_readme_is_what_users_see() {
         let output = command.args(arguments).arg("--socket").arg(control).output();
         String::from_utf8(output.expect("forkyard").stdout).expect("text")
     };
-    let params = Params::get(&daemon.dir, "x", "");
-    daemon.ask("shop", &params);
+    daemon.ask("shop", &Params::get(&daemon.dir, "x", ""));
     let status = until("the refusal", || {
         let status = said(&["status"]);
         status.contains("failing").then_some(status)

@@ -80,8 +80,7 @@ fn workers_that_a_reload_keeps_take_over_how_long_they_may_take_to_leave() {
         "hold.php",
         "<?php file_put_contents(__DIR__ . '/out/held', getmypid() . \"\\n\"); while (true) sleep(60);",
     );
-    let params = Params::get(&daemon.dir, "hold.php", "");
-    let _client = daemon.send("www", &params);
+    let _client = daemon.send("www", &Params::get(&daemon.dir, "hold.php", ""));
     let held: u32 = until("the request to run", || {
         let said = fs::read_to_string(daemon.dir.join("out/held")).ok()?;
         said.strip_suffix('\n')?.parse().ok()

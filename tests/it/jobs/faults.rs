@@ -2,7 +2,6 @@
 
 use super::Jobs;
 use crate::support::prelude::*;
-use crate::support::strace::Failing;
 
 #[test]
 fn a_store_that_can_not_be_written_to_refuses_pushes_and_loses_no_result() {

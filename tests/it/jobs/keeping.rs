@@ -2,7 +2,6 @@
 
 use super::Jobs;
 use crate::support::prelude::*;
-use std::os::unix::fs::FileExt;
 
 fn backed_up(dir: &Path, file: &str) -> (Option<i32>, String, String) {
     let to = dir.join(file).display().to_string();

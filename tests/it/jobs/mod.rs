@@ -18,7 +18,6 @@ mod stores;
 mod tcp;
 
 use crate::support::prelude::*;
-use std::fmt::Write as _;
 
 const SCRIPT: &str = r#"<?php
 $dir = __DIR__;

@@ -2,7 +2,6 @@
 
 use super::Jobs;
 use crate::support::prelude::*;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 const SERVICES: usize = 30;

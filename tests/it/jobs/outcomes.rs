@@ -143,8 +143,7 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
     );
     jobs.daemon.wait_for("is quarantined at start 2: worker");
     let id = twice["id"].as_i64().expect("id");
-    let answer = jobs.ask(&json!({"command": "retry", "id": id}));
-    assert_eq!(answer["count"], 1);
+    assert_eq!(jobs.ask(&json!({"command": "retry", "id": id}))["count"], 1);
     assert_eq!(ended(&jobs.wait(id)).1, 4);
 }
 

@@ -2,7 +2,6 @@
 
 use super::Jobs;
 use crate::support::prelude::*;
-use std::fmt::Write as _;
 
 const PHP: &str = r#"<?php
 $job = fn ($name) => $_SERVER["FORKYARD_JOB_$name"];

@@ -2,7 +2,6 @@
 
 use super::Jobs;
 use crate::support::prelude::*;
-use std::fmt::Write as _;
 
 fn command(jobs: &Jobs, arguments: &[&str]) -> Command {
     let whole: Vec<&str> = ["jobs"].iter().chain(arguments).copied().collect();

@@ -3,7 +3,6 @@
 use super::postgresql::Server;
 use super::{Client, Jobs};
 use crate::support::prelude::*;
-use crate::support::strace::Failing;
 
 /// A push may take 2 s; the rest is for a busy machine.
 const LONGEST: Duration = Duration::from_secs(5);

@@ -2,9 +2,8 @@
 
 use super::{Jobs, configuration};
 use crate::support::prelude::*;
-use std::fs::Permissions;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 const SECRET: &str = "0123456789abcdefghij";
 

@@ -2,7 +2,6 @@
 
 use super::member;
 use crate::support::prelude::*;
-use crate::support::strace;
 
 const LOOKS: usize = 3;
 

@@ -31,8 +31,7 @@ fn they_are_cut_refused_or_kept() {
             "boot_connections = \"refuse\"\n",
         );
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let path = dir.path().to_owned();
-    let mut daemon = Daemon::start_in(&path);
+    let mut daemon = Daemon::start_in(dir.path());
     daemon.keep(dir);
 
     let (mut of_boot, _) = listener.accept().expect("accept");
@@ -78,8 +77,7 @@ fn those_that_a_function_before_the_snapshot_closes_are_not_left_open() {
         mode_pool(dir.path(), mode, "worker.php", ONE, &application)
     });
     fs::write(dir.path().join("forkyard.toml"), text.concat()).expect("configuration");
-    let path = dir.path().to_owned();
-    let mut daemon = Daemon::start_in(&path);
+    let mut daemon = Daemon::start_in(dir.path());
     daemon.keep(dir);
     for pool in ["loop", "snapshot"] {
         for _ in 0..2 {

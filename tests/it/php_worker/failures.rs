@@ -75,8 +75,7 @@ fn workers_that_are_killed_or_whose_client_leaves_are_made_anew() {
     wait_until("another worker", || !process::runs(second));
     let third = pid();
     assert_ne!(third, second);
-    let client = daemon.send("loop", &case(&daemon, "flood", ""));
-    drop(client);
+    drop(daemon.send("loop", &case(&daemon, "flood", "")));
     wait_until("another worker", || !process::runs(third));
     assert_ne!(pid(), third);
 }

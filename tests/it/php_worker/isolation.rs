@@ -261,8 +261,7 @@ fn connections_of_the_boot_are_shared_where_that_is_wished() {
         "boot_connections = \"keep\"\n",
     );
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let path = dir.path().to_owned();
-    let mut daemon = Daemon::start_in(&path);
+    let mut daemon = Daemon::start_in(dir.path());
     daemon.keep(dir);
     let (of_boot, _) = listener.accept().expect("accept");
     std::thread::spawn(move || {

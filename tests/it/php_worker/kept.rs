@@ -2,7 +2,6 @@
 
 use super::{PHP, mode_pool, status_of};
 use crate::support::prelude::*;
-use crate::support::strace;
 
 const REQUESTS: u64 = 64;
 const MOST_CALLS: u64 = 60;

@@ -1,7 +1,6 @@
 //! Lives of workers and preloaders: how many requests, reloads, status, logs.
 
 use super::{LOOP, ONE, ask, case, say, status_of, worker_pool, write_script};
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 use std::sync::atomic::AtomicU64;
 
@@ -109,8 +108,7 @@ fn the_status_shows_the_boot_and_why_workers_have_ended() {
     }
     say(&daemon, "www", "keep", "");
     say(&daemon, "www", "fatal", "");
-    let client = daemon.send("www", &case(&daemon, "flood", ""));
-    drop(client);
+    drop(daemon.send("www", &case(&daemon, "flood", "")));
     for _ in 0..2 {
         say(&daemon, "ends", "", "");
     }

@@ -76,8 +76,7 @@ fn the_mode_that_runs_is_told_with_the_reason_if_it_is_another() {
     for case in &CASES {
         let name = case.name;
         let ask = || -> Value {
-            let params = Params::get(&daemon.dir, "index.php", "");
-            let answer = daemon.ask(name, &params);
+            let answer = daemon.ask(name, &Params::get(&daemon.dir, "index.php", ""));
             parsed(&answer.body())
         };
         ask();

@@ -4,7 +4,6 @@ use super::{ONE, mode_pool, ordinary_pool, worker_pool};
 use crate::compat::servers::Setup;
 use crate::compat::servers::php_fpm::PhpFpm;
 use crate::support::prelude::*;
-use std::fmt::Write as _;
 
 const SCRIPT: &str = r#"<?php
 set_error_handler(fn (int $number, string $message) => throw new ErrorException("handler: $message"));

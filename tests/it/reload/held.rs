@@ -1,8 +1,6 @@
 //! What PHP was started from holds until a reload, also for processes that are started later.
 
 use crate::support::prelude::*;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 
 const SHOW: &str = "<?php echo json_encode([ini_get('date.timezone'), ini_get('user_agent'), ini_get('precision'), \
                     ini_get('memory_limit'), php_ini_loaded_file(), get_cfg_var('cfg_file_path'), \

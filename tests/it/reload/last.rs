@@ -3,8 +3,6 @@
 use crate::it::security::NOBODY;
 use crate::it::upgrade;
 use crate::support::prelude::*;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 

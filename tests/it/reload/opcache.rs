@@ -1,6 +1,5 @@
 //! OPcache in all its modes, across reloads.
 
-use crate::support::PHP_VERSION;
 use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";

@@ -72,9 +72,7 @@ fn the_old_one_serves(runtime: &str) {
     });
     for (name, _, stays) in PMS {
         let ask = |label: &str| {
-            let params = Params::get(&daemon.dir, "x", "");
-            let answer = daemon.ask(name, &params);
-            let body = answer.body();
+            let body = daemon.ask(name, &Params::get(&daemon.dir, "x", "")).body();
             assert!(body == "well" || body.starts_with("pid="), "{label}: {body}");
         };
         let after = daemon.dir.join(name).join("after");

@@ -1,6 +1,5 @@
 //! Only what changed is replaced.
 
-use crate::support::PHP_VERSION;
 use crate::support::prelude::*;
 
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\n";

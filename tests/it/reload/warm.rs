@@ -1,7 +1,6 @@
 //! Warm-up: the scripts that were run most are compiled before the new workers serve.
 
 use crate::support::prelude::*;
-use std::time::SystemTime;
 
 const ALWAYS: &str = "pm = \"static\"\nmax_children = 2\nreload = \"always\"\n";
 

@@ -51,8 +51,7 @@ fn start(runtime: &str, file: &str, code: &str, settings: &str) -> Daemon {
 }
 
 fn ask(daemon: &Daemon) {
-    let params = Params::get(&daemon.dir, "x", "");
-    daemon.ask("www", &params);
+    daemon.ask("www", &Params::get(&daemon.dir, "x", ""));
 }
 
 /// Without settings an error is in the daemon's log, its backtrace as one entry.

@@ -28,8 +28,7 @@ fn a_program_finds_what_cgi_promises() {
     let params = Params::get(&daemon.dir, "run.cgi/some/path", "a=b")
         .with("HTTP_PROXY", "http://evil")
         .with("HTTP_X_OWN", "value");
-    let answer = daemon.ask("www", &params);
-    let body = answer.body();
+    let body = daemon.ask("www", &params).body();
     let dir = daemon.dir.display();
     for line in [
         "GATEWAY_INTERFACE=CGI/1.1".to_owned(),

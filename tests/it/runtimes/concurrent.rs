@@ -4,7 +4,6 @@ use super::threads;
 use crate::it::sites::heartbeat::hold;
 use crate::support::once_in;
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 
 /// `met` requests wait for each other, `until` a file exists; `most` is the peak.
 pub(in crate::it) const APPLICATION: &str = r#"
@@ -480,8 +479,7 @@ fn a_request_whose_client_left_makes_room_when_the_application_has_answered() {
 
 #[test]
 fn a_loop_that_is_held_up_lets_siblings_serve() {
-    let settings = "pm = \"static\"\nmax_children = 2\n";
-    let bench = Bench::start(ASGI, 0, settings);
+    let bench = Bench::start(ASGI, 0, "pm = \"static\"\nmax_children = 2\n");
     bench.daemon.wait_for_workers("www", 2);
     let mut kept = bench.kept(8);
     for client in &mut kept {

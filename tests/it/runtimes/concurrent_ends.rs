@@ -219,8 +219,7 @@ fn of_several_requests_the_longest_is_ended_by_command() {
 #[test]
 fn a_request_whose_time_is_up_is_answered_and_the_worker_ends_after_the_others() {
     for kind in THREADED {
-        let settings = format!("{ONE}request_terminate_timeout = \"1s\"\n");
-        let bench = Bench::start(kind, 3, &settings);
+        let bench = Bench::start(kind, 3, &format!("{ONE}request_terminate_timeout = \"1s\"\n"));
         let worker = bench.get("pid", "");
         let mut stuck = bench.send("until", "stuck");
         let answer = stuck.answer().expect("answer");
@@ -239,8 +238,7 @@ fn a_request_whose_time_is_up_is_answered_and_the_worker_ends_after_the_others()
 #[test]
 fn others_are_finished_before_a_worker_with_a_stuck_thread_ends() {
     for kind in THREADED {
-        let settings = format!("{ONE}request_terminate_timeout = \"1s\"\n");
-        let bench = Bench::start(kind, 200, &settings);
+        let bench = Bench::start(kind, 200, &format!("{ONE}request_terminate_timeout = \"1s\"\n"));
         let worker: u32 = bench.get("pid", "").parse().expect("pid");
         let mut stuck = bench.send("met", "1000");
         let answer = std::thread::spawn(move || stuck.answer().expect("answer").text());

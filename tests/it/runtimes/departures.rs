@@ -3,7 +3,6 @@
 use super::programs::Site;
 use super::websockets::Socket;
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 
 const ASGI: &str = r#"
 import asyncio, os, pathlib

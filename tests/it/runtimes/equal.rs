@@ -489,8 +489,7 @@ fn is_replaced_at_once(runtime: &'static Runtime) {
         let row = site.wait_for_row("a request that runs", |row| {
             row["request method"] == "PUT" && row["state"] == "Running"
         });
-        let worker = row["pid"].as_u64().expect("a number") as u32;
-        process::signal(worker, Signal::SIGKILL);
+        process::signal(row["pid"].as_u64().expect("a number") as u32, Signal::SIGKILL);
         drop(client);
         site.daemon.wait_for_count("exited on signal 9 (SIGKILL)", crash);
         assert!(site.put().body().contains(runtime.answer), "{name}");

@@ -29,8 +29,7 @@ fn one_program_answers_all_requests_of_a_worker() {
     let pids: Vec<u32> = (0..5).map(|_| pid_of(&ask(&daemon, ""))).collect();
     assert!(pids.iter().all(|pid| *pid == pids[0]), "{pids:?}");
     assert_eq!(ask(&daemon, "").body(), format!("pid={} own=value", pids[0]));
-    let worker = daemon.wait_for_workers("www", 1)[0];
-    assert_eq!(process::children(worker), [pids[0]]);
+    assert_eq!(process::children(daemon.wait_for_workers("www", 1)[0]), [pids[0]]);
     let link = |name: &str| fs::read_link(format!("/proc/{}/{name}", pids[0])).expect("link");
     assert_eq!(link("cwd"), daemon.dir);
     assert!(link("fd/0").display().to_string().starts_with("socket:"));
@@ -51,8 +50,7 @@ fn bodies_stream_both_ways() {
 fn an_answer_may_come_before_the_body_is_read() {
     let daemon = libfcgi("");
     let nginx = nginx(&daemon);
-    let body = daemon.write("body", &"x".repeat(5_000_000));
-    let file = format!("@{}", body.display());
+    let file = format!("@{}", daemon.write("body", &"x".repeat(5_000_000)).display());
     for _ in 0..3 {
         assert_eq!(curl(&["--data-binary", &file, &nginx.url("/x?early")]), "early");
     }
@@ -134,8 +132,7 @@ fn php_cgi_runs_an_application() {
     let first = curl(&[&nginx.url("/app.php?q=hello%20world")]);
     let pid = first.split(' ').nth(1).expect("pid").to_owned();
     assert_eq!(first, format!("GET {pid} 0 hello world"));
-    let body = daemon.write("body", &"x".repeat(3_000_000));
-    let file = format!("@{}", body.display());
+    let file = format!("@{}", daemon.write("body", &"x".repeat(3_000_000)).display());
     assert_eq!(
         curl(&[
             "--data-binary",
@@ -268,12 +265,10 @@ fn the_documents_site_is_served() {
 fn a_worker_takes_its_program_along_however_it_ends() {
     let daemon = libfcgi("request_terminate_timeout = \"1s\"\nmax_requests = 2\n");
     let first = pid_of(&ask(&daemon, ""));
-    let second = pid_of(&ask(&daemon, ""));
-    assert_eq!(first, second);
+    assert_eq!(first, pid_of(&ask(&daemon, "")));
     wait_for_end(first);
     let third = pid_of(&ask(&daemon, ""));
-    let worker = daemon.wait_for_workers("www", 1)[0];
-    process::signal(worker, Signal::SIGKILL);
+    process::signal(daemon.wait_for_workers("www", 1)[0], Signal::SIGKILL);
     wait_for_end(third);
     assert_eq!(ask(&daemon, "hang").status(), "504 Gateway Timeout");
     wait_for_end(pid_in(&daemon, "hanging"));

@@ -63,8 +63,7 @@ fn a_program_that_can_not_be_started_is_reported() {
     ] {
         let begun = Instant::now();
         let daemon = start("", |dir| {
-            let lost = dir.join("lost");
-            write_program(&lost, "#!/no/such/interpreter\n");
+            write_program(&dir.join("lost"), "#!/no/such/interpreter\n");
             command.to_owned()
         });
         assert_contains(&daemon.wait_for(line), &format!("step {step}"));

@@ -3,7 +3,7 @@
 use super::fastcgi_programs::{ODD, pid_of, start};
 use crate::support::prelude::*;
 use nix::sys::socket::{SockType, getsockopt, sockopt};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 fn last_error(daemon: &Daemon, pool: &str) -> Option<Value> {
     let status: Value = serde_json::from_str(&daemon.shown(&["status", "--json"])).expect("JSON");

@@ -1,8 +1,6 @@
 //! Processes that a worker started and left: which of its ends kill them.
 
 use crate::support::prelude::*;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 
 const PYTHON: &str = r#"
 import asyncio, os, subprocess, time

@@ -198,8 +198,7 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
     let dir = directory();
     let port = serve(dir.path());
     fs::write(dir.path().join("forkyard.toml"), configure(dir.path(), port)).expect("configuration");
-    let path = dir.path().to_owned();
-    let mut daemon = Daemon::start_in(&path);
+    let mut daemon = Daemon::start_in(dir.path());
     daemon.keep(dir);
     for (row, cell @ (_, preload, open, kind)) in TABLE.into_iter().enumerate() {
         let row = name(row);

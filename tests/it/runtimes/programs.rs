@@ -367,8 +367,7 @@ fn requests_go_to_the_least_busy_process() {
         let socket = site.daemon.socket("app");
         let dir = site.daemon.dir.clone();
         let mut client = Client::connect(&socket).expect("connect");
-        let params = Params::get(&dir, "hang", "");
-        client.send(&params, b"").expect("send");
+        client.send(&Params::get(&dir, "hang", ""), b"").expect("send");
         waiting.push(client);
         site.daemon.wait_for_count("asked for /hang", waiting.len());
     }
@@ -458,8 +457,7 @@ fn an_upgrade_leaves_the_program_to_those_who_need_it() {
     let site = Site::start_by(install, &files, pool, "node", "instances = 2");
     site.daemon.wait_for_count("of the application is up", 2);
     let old = site.processes();
-    let params = Params::get(&site.root, "hold", "");
-    let mut held = site.daemon.send("app", &params);
+    let mut held = site.daemon.send("app", &Params::get(&site.root, "hold", ""));
     site.daemon.wait_for("holding");
     install(&site.daemon.dir);
     site.daemon.signal(Signal::SIGUSR2);

@@ -97,15 +97,6 @@ fn never_up(program: &str, application: &str, summary: &str) {
 }
 
 #[test]
-fn one_that_ends_at_once_is_told_with_its_exit() {
-    never_up(
-        "console.error('no database'); process.exit(7);",
-        "",
-        "with code 7",
-    );
-}
-
-#[test]
 fn one_that_hangs_or_listens_elsewhere_is_given_up() {
     let elsewhere = "require('http').createServer(() => {}).listen(0, '127.0.0.1');";
     let hangs = "setInterval(() => {}, 1000);";

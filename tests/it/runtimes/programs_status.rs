@@ -58,8 +58,7 @@ fn processes_are_shown_with_what_they_use() {
     let of_node = programs(&daemon, "node", |all| all.len() == 2 && all.iter().all(is_up));
     let of_fcgi = programs(&daemon, "fcgi", |all| all.len() == 1 && all.iter().all(is_up));
     for process in of_node.iter().chain(&of_fcgi) {
-        let pid = process["pid"].as_u64().expect("a pid") as u32;
-        assert!(process::runs(pid));
+        assert!(process::runs(process["pid"].as_u64().expect("a pid") as u32));
         assert!(
             process["memory"].as_u64().is_some_and(|bytes| bytes > 1 << 20),
             "{process}"
@@ -134,8 +133,7 @@ fn processes_are_shown_with_what_they_use() {
 fn a_request_that_runs_is_a_session() {
     let daemon = start();
     programs(&daemon, "node", |all| all.len() == 2 && all.iter().all(is_up));
-    let params = Params::get(&daemon.dir, "hang", "");
-    let _client = daemon.send("node", &params);
+    let _client = daemon.send("node", &Params::get(&daemon.dir, "hang", ""));
     programs(&daemon, "node", |all| {
         let sessions = all.iter().filter_map(|process| process["sessions"].as_u64());
         sessions.sum::<u64>() == 1

@@ -27,8 +27,7 @@ fn start_broken(files: &[(&str, &str)], application: &str) -> (Daemon, tempfile:
         "pm = \"ondemand\"\nmax_children = 2\ncatch_workers_output = true\n",
         application,
     );
-    let params = Params::get(&daemon.dir, "x", "");
-    let _client = daemon.send("www", &params);
+    let _client = daemon.send("www", &Params::get(&daemon.dir, "x", ""));
     (daemon, root)
 }
 
@@ -304,8 +303,7 @@ def application(environ, start):
 
 #[test]
 fn the_connections_of_the_documents_example_are_each_workers_own() {
-    let path = blocks::root().join("docs/reference/python.md");
-    let examples = blocks::read(&path);
+    let examples = blocks::read(&blocks::root().join("docs/reference/python.md"));
     let example = examples
         .iter()
         .find(|block| block.kind == "python" && block.text.contains("2003"))

@@ -238,8 +238,7 @@ def wait(name):
 #[test]
 fn a_flask_application_serves_fast_requests_beside_slow_ones() {
     let write = |root: &Path| fs::write(root.join("app.py"), FLASK).expect("write");
-    let settings = "max_children = 1\n";
-    let site = Site::start("wsgi", write, settings, "threads = 4\n", "");
+    let site = Site::start("wsgi", write, "max_children = 1\n", "threads = 4\n", "");
     let slow: Vec<_> = (0..3)
         .map(|number| {
             let url = site.nginx.url(&format!("/wait/{number}"));

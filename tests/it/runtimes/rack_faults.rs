@@ -168,7 +168,6 @@ run ->(env) {
 }"##,
     );
     let params = Params::get(&application.daemon.dir, "x", "");
-    let client = application.daemon.send("www", &params);
-    drop(client);
+    drop(application.daemon.send("www", &params));
     assert_eq!(application.get("closed", "").body(), "true");
 }

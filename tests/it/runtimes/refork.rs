@@ -1,6 +1,5 @@
 //! Preloaders that are made from workers (`refork_after`).
 
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 
 pub(super) const STATIC: &str = "pm = \"static\"\nmax_children = 3\ncatch_workers_output = true\n";
@@ -182,9 +181,7 @@ fn assert_forked_from_one_that_has_served(runtime: &str, source: &str, threads: 
         threads => format!("refork_after = [5, 0]\nthreads = {threads}\n"),
     };
     let site = Site::start(runtime, source, STATIC, &settings);
-    let told = assert_renewed_with(&site, threads);
-    // Only workers that the preloader forks later see its new state.
-    let mut hooks = told.hooks.clone();
+    let mut hooks = assert_renewed_with(&site, threads).hooks.clone();
     hooks.dedup();
     assert_eq!(
         hooks,
@@ -215,8 +212,7 @@ fn the_last_number_is_for_all_further_times() {
     let site = Site::start("wsgi", PYTHON, STATIC, "refork_after = [5, 8]\n");
     let mut promoted = 0;
     while promoted < 4 {
-        let told = site.ask();
-        promoted = told.hooks.iter().filter(|hook| *hook == "promoted").count();
+        promoted = site.ask().hooks.iter().filter(|hook| *hook == "promoted").count();
     }
     // Each line of preloaders has served more requests than the previous one.
     assert!(site.ask().served >= 5 + 3 * 8);

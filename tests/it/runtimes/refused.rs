@@ -2,7 +2,6 @@
 
 use super::programs::Site;
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 
 const ASGI: &str = r#"
 async def app(scope, receive, send):

@@ -2,9 +2,7 @@
 
 use super::fastcgi_programs::compiled;
 use super::programs::Site;
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use std::time::SystemTime;
 
 const SERVER: &str = "require('http').createServer((request, response) => setTimeout(() => \
                       response.end(String(process.pid)), 5)).listen(process.env.PORT);";

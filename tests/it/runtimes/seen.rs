@@ -3,7 +3,6 @@
 use crate::support::prelude::*;
 use crate::support::process::Guard;
 use nix::unistd::{Uid, User};
-use std::fs::Permissions;
 
 /// A runtime's name (`address`: a program that somebody else starts), and an application that shows a line about where
 /// the request came from, two headers, and then its environment.
@@ -270,8 +269,7 @@ fn applications_have_a_path_a_home_and_a_language_unless_env_sets_them() {
 fn a_user_without_an_entry_has_the_root_directory_as_home() {
     skip_if!(needs_root());
     let root = folder(&[("wsgi.py", WSGI)]);
-    let settings = "user = \"54321\"\ngroup = \"54321\"\n";
-    let daemon = Daemon::serving("wsgi", root.path(), settings, "");
+    let daemon = Daemon::serving("wsgi", root.path(), "user = \"54321\"\ngroup = \"54321\"\n", "");
     let body = daemon.get("www", "x").body();
     assert_contains(&body, "\nHOME=/\n");
     for name in ["USER", "LOGNAME", "SHELL"] {

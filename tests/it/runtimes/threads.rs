@@ -2,7 +2,6 @@
 
 use super::concurrent::{Bench, ONE, RACK, THREADED, body, params, post};
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 
 pub(super) const PYTHON: &str = r#"
 import os, sys, threading, time
@@ -263,8 +262,7 @@ fn exceptions_and_exits_are_those_of_one_request() {
 #[test]
 fn a_client_that_leaves_or_falls_silent_in_its_body_frees_its_thread() {
     for kind in THREADED {
-        let settings = format!("{ONE}client_timeout = \"1s\"\n");
-        let bench = Bench::start(kind, 2, &settings);
+        let bench = Bench::start(kind, 2, &format!("{ONE}client_timeout = \"1s\"\n"));
         let half = |path: &str| {
             let params = params(path, "")
                 .with("REQUEST_METHOD", "POST")

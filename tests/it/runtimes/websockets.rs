@@ -93,8 +93,7 @@ impl Socket {
     }
 
     fn say(&mut self, text: &str) {
-        let input = self.input.as_mut().expect("it is open");
-        writeln!(input, "{text}").expect("the client");
+        writeln!(self.input.as_mut().expect("it is open"), "{text}").expect("the client");
     }
 
     pub(in crate::it) fn hear(&mut self) -> String {
@@ -176,8 +175,7 @@ fn one_site_has_pages_by_fastcgi_and_websockets_by_http() {
 fn has_pages_and_websockets(runtime: &str) {
     let site = site_of(runtime, STATIC);
     let nginx = nginx(&site);
-    let page = curl(&[&nginx.url("/page")]);
-    assert_contains(&page, "\"url\":\"/page\"");
+    assert_contains(&curl(&[&nginx.url("/page")]), "\"url\":\"/page\"");
     let mut socket = Socket::open(&format!("ws://127.0.0.1:{}/ws", nginx.port));
     let headers: Value = serde_json::from_str(&socket.hear()).expect("headers");
     for (name, expected) in [
@@ -289,8 +287,7 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
     // Until then the kernel may still give connections to the dying process.
     site.daemon.wait_for("it is started again");
     let mut socket = Socket::greeted(&address);
-    let worker = site.daemon.workers("app")[0];
-    process::signal(worker, Signal::SIGKILL);
+    process::signal(site.daemon.workers("app")[0], Signal::SIGKILL);
     assert!(socket.hear().starts_with("closed"));
     let mut socket = Socket::greeted(&address);
     assert!(socket.ask("y").ends_with(" one y"));

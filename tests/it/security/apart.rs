@@ -4,8 +4,6 @@ use super::{needs_root, python_as};
 use crate::support::prelude::*;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 const PHP: &str = concat!(

@@ -27,8 +27,7 @@ fn what_a_pool_causes_is_some_lines_of_the_log() {
     make_writable(path);
     fs::write(path.join("wsgi.py"), APPLICATION).expect("write");
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
-    let application = application_in("wsgi", path, "");
-    let configuration = pool(path, "www", settings, &application);
+    let configuration = pool(path, "www", settings, &application_in("wsgi", path, ""));
     fs::write(path.join("forkyard.toml"), configuration).expect("configuration");
     let daemon = Daemon::launch(path, forkyard(&["run"], path));
     daemon.wait_for("ready to handle connections");

@@ -72,8 +72,7 @@ fn lie(connect: impl Fn() -> Client, honest: &Params) {
         all.map(move |spelling| (*header, spelling, *wanted))
     });
     for (header, spelling, wanted) in variants {
-        let params = honest.clone().with(&spelling, "9.9.9.9");
-        let headers = heard(&mut connect(), &params);
+        let headers = heard(&mut connect(), &honest.clone().with(&spelling, "9.9.9.9"));
         let arrived = headers.get(&header.to_ascii_lowercase()).map(Vec::as_slice);
         let wanted = wanted.map(|value| vec![value.to_owned()]);
         assert_eq!(arrived, wanted.as_deref(), "{spelling}: {headers:?}");

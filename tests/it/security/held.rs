@@ -4,7 +4,7 @@
 use crate::skip::needs_fuse;
 use crate::support::prelude::*;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// The longest time for one of root's commands while a tenant holds something. A loaded machine needs this much.
 pub(super) const SOON: Duration = Duration::from_secs(20);
@@ -236,8 +236,7 @@ fn a_worker_that_holds_its_memory_holds_up_no_command_and_no_end_of_another() {
     let held = Held::start("", "", source);
     let client = held.ask();
     held.hold();
-    let worker = held.daemon.wait_for_workers("www", 1)[0];
-    wait_until_held(worker);
+    wait_until_held(held.daemon.wait_for_workers("www", 1)[0]);
     held.is_well();
     drop(client);
     held.ends();

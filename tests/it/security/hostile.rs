@@ -38,8 +38,7 @@ fn start(dir: &Path, configuration: &str) -> Daemon {
         dir.display(),
         env!("CARGO_BIN_EXE_forkyard-php")
     );
-    let preloader = dir.join("forkyard-php");
-    write_program(&preloader, wrapper);
+    write_program(&dir.join("forkyard-php"), wrapper);
     fs::write(dir.join("forkyard.toml"), configuration).expect("write");
     fs::write(dir.join("ok.php"), "<?php echo 'fine';").expect("write");
     let mut command = Command::new(program);

@@ -3,10 +3,7 @@
 
 use super::needs_root;
 use crate::random::number;
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
-use std::fmt::Write as _;
-use std::sync::Arc;
 use std::thread::JoinHandle;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"3s\"\n";

@@ -2,7 +2,6 @@
 
 use super::{NOBODY, needs_root, python_as};
 use crate::support::prelude::*;
-use crate::support::strace;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 1\n";
@@ -55,8 +54,7 @@ fn mislead(dir: &Path, names: usize) {
 
 fn assert_not_misled(dir: &Path) {
     let elsewhere = dir.join("elsewhere");
-    let precious = fs::read_to_string(way(&elsewhere, 3)).expect("read");
-    assert_eq!(precious, "precious");
+    assert_eq!(fs::read_to_string(way(&elsewhere, 3)).expect("read"), "precious");
     for (names, name) in WAY.iter().enumerate().take(3) {
         let entries = fs::read_dir(way(&elsewhere, names)).expect("read").count();
         assert_eq!(entries, 1, "something was made beside {name}");
@@ -169,8 +167,7 @@ fn nor_when_it_is_opened_again() {
             other => way(&theirs, 2).join(other),
         });
         fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-        let command = forkyard(&["run"], dir.path());
-        let mut daemon = Daemon::launch(dir.path(), command);
+        let mut daemon = Daemon::launch(dir.path(), forkyard(&["run"], dir.path()));
         let says = |path: &Path, text: &str| fs::read_to_string(path).ok()?.contains(text).then_some(());
         until("the log", || says(&way(&theirs, 3), "ready to handle"));
         let old = dir.path().join("old");
@@ -202,8 +199,7 @@ fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
         pool(base, "www", &format!("{logs}{ONDEMAND}"), PHP)
     );
     fs::write(base.join("forkyard.toml"), text).expect("write");
-    let command = forkyard(&["run"], base);
-    let mut daemon = Daemon::launch(base, command);
+    let mut daemon = Daemon::launch(base, forkyard(&["run"], base));
     let log = site.join("logs/daemon.log");
     let says = |path: &Path, text: &str| fs::read_to_string(path).ok()?.contains(text).then_some(());
     until("the log", || says(&log, "ready to handle"));

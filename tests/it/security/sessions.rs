@@ -3,7 +3,7 @@
 use super::{NOBODY, needs_root};
 use crate::skip::skip_unless;
 use crate::support::prelude::*;
-use nix::unistd::{Pid, getsid};
+use nix::unistd::getsid;
 
 const WWW_DATA: u32 = 33;
 const ZYGOTES: u32 = 65_533;

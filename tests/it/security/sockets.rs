@@ -2,7 +2,6 @@
 
 use super::{needs_root, python_as};
 use crate::skip::skip_unless;
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 
 const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
@@ -380,8 +379,7 @@ fn nobody_sends_descriptors_to_the_master() {
         format!("[global]\ncontrol = \"{dir}/control.sock\"\n{pool}{sites}")
     });
     let refused = "Operation not permitted";
-    let params = Params::get(&daemon.dir, "x", "");
-    let said = daemon.ask("www", &params).body();
+    let said = daemon.ask("www", &Params::get(&daemon.dir, "x", "")).body();
     assert_eq!(said, format!("{refused} {refused}"));
     let connect = format!(
         "{SEND_DESCRIPTOR}\npeer = socket.socket(socket.AF_UNIX)\npeer.connect(sys.argv[1])\nprint(send(peer))\n"
@@ -391,8 +389,7 @@ fn nobody_sends_descriptors_to_the_master() {
         ("control.sock.owners", 65534),
         ("www.sock", 65534),
     ] {
-        let path = daemon.dir.join(name).display().to_string();
-        let output = python_as(uid, &connect, &[&path]);
+        let output = python_as(uid, &connect, &[&daemon.dir.join(name).display().to_string()]);
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         assert_eq!(said, refused, "{name}: {output:?}");
     }

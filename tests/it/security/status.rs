@@ -1,7 +1,6 @@
 //! What clients and tenants choose, in every form of the status: it stays a value (CVE-2026-6735).
 
 use crate::support::prelude::*;
-use forkyard::fastcgi::Request;
 use forkyard_base::text::is_control;
 use std::fs::OpenOptions;
 

@@ -101,8 +101,7 @@ fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
     fs::create_dir(dir.path().join("apps")).expect("apps");
     let text = configuration(dir.path(), "max = 3", "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let command = forkyard(&["run", "--keeper"], dir.path());
-    let daemon = Daemon::launch(dir.path(), command);
+    let daemon = Daemon::launch(dir.path(), forkyard(&["run", "--keeper"], dir.path()));
     daemon.wait_for("ready to handle connections");
     let nginx = Nginx::start(&Sites::location(&daemon), "");
     let apps = daemon.dir.join("apps");

@@ -46,8 +46,7 @@ fn a_inspector_that_is_killed_costs_no_request() {
     load.wait_for(30);
     sites.php("other", 0, "echo 'other';");
     assert_eq!(sites.body("/other/"), "other");
-    let answers = load.end();
-    assert_eq!(bad(&answers), 0, "{}", sites.daemon.log());
+    assert_eq!(bad(&load.end()), 0, "{}", sites.daemon.log());
     sites.end();
 }
 
@@ -87,8 +86,7 @@ fn a_preloader_that_is_killed_costs_no_request() {
         wait_until("its end", || !process::runs(preloader));
         load.wait_for(40);
     }
-    let answers = load.end();
-    assert_eq!(bad(&answers), 0, "{}", sites.daemon.log());
+    assert_eq!(bad(&load.end()), 0, "{}", sites.daemon.log());
     sites.end();
 }
 

@@ -2,7 +2,6 @@
 
 use super::{Sites, USERS};
 use crate::support::prelude::*;
-use crate::support::strace::Failing;
 
 fn applications(whose: &str) -> Vec<(&'static str, Vec<(&'static str, String)>)> {
     let php = format!("<?php echo posix_geteuid(), ' {whose}';");

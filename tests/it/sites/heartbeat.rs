@@ -2,7 +2,6 @@
 
 use super::Sites;
 use crate::support::prelude::*;
-use std::os::unix::fs::FileExt;
 
 #[cfg(target_arch = "x86_64")]
 const LOOP: [u8; 2] = [0xeb, 0xfe];

@@ -2,7 +2,6 @@
 
 use super::{Sites, USERS};
 use crate::support::prelude::*;
-use std::fs::Permissions;
 
 const PHP: (&str, &str) = ("index.php", "<?php echo 'it runs';");
 
@@ -180,8 +179,7 @@ fn error(sites: &Sites, uid: u32, id: &str) -> (bool, String) {
         .arg(id)
         .output()
         .expect("forkyard");
-    let said = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8(said).expect("text");
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
     (output.status.success(), text)
 }
 

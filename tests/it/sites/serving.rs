@@ -1,8 +1,8 @@
 //! Applications that are dropped in, served, put to sleep, and taken away.
 
 use super::{Sites, USERS};
+use crate::support::once_in;
 use crate::support::prelude::*;
-use crate::support::{once_in, strace};
 
 #[test]
 fn applications_of_several_languages_and_users_share_a_socket() {

@@ -10,8 +10,7 @@ fn a_deleted_socket_of_an_application_pool_is_bound_again() {
     assert_eq!(sites.body("/app/"), "fine");
     let (router, socket) = (sites.companion("router"), sites.daemon.socket("sites"));
     fs::remove_file(&socket).expect("remove");
-    let output = sites.forkyard(&["reload"]);
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&sites.forkyard(&["reload"]).stdout).into_owned();
     assert_eq!(text, "replaced sites: clients could not reach its socket\n");
     assert_eq!(sites.body("/app/"), "fine");
     crate::support::until("the first router's end", || {

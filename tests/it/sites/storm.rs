@@ -2,10 +2,8 @@
 
 use super::{Sites, get};
 use crate::random::{Random, number};
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 use std::sync::atomic::{AtomicU32, AtomicUsize};
-use std::sync::{Arc, Mutex};
 
 const APPLICATIONS: u32 = 200;
 const MAX: usize = 20;

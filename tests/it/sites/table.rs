@@ -4,7 +4,6 @@ use super::{USERS, configuration};
 use crate::it::runtimes::fastcgi_programs::compiled;
 use crate::it::rust_handler::handlers;
 use crate::support::prelude::*;
-use std::fmt::Write as _;
 
 /// An application that answers `pid=PID`. On request it writes `a line of it` to standard error, or its pid into the
 /// file `slow` and waits for `go`.
@@ -359,8 +358,7 @@ impl Cell<'_> {
 fn every_runtime_starts_answers_logs_and_is_replaced_in_every_kind_of_pool() {
     let table = Table::start();
     table.each(false, |cell| {
-        let first = cell.pid("");
-        assert!(first > 0, "{}", cell.name());
+        assert!(cell.pid("") > 0, "{}", cell.name());
     });
     table.each(false, |cell| {
         let (query, wanted) = match cell.row.name {

@@ -48,8 +48,7 @@ fn a_process_that_is_killed_takes_its_request_with_it_and_is_followed_by_another
         let answered =
             (answer.as_ref()).is_ok_and(|answer| answer.ended && !answer.text().starts_with("Status: 50"));
         if answered {
-            let answer = answer.expect("an answer");
-            assert_ne!(cell.pid_in(&answer), pid, "{}", cell.name());
+            assert_ne!(cell.pid_in(&answer.expect("an answer")), pid, "{}", cell.name());
         }
         match cell.row.name {
             "node" | "http" => assert!(answered, "{}", cell.name()),
@@ -114,6 +113,5 @@ fn tells_of_broken_code(cell: Cell<'_>, restart: impl Fn() -> (Option<i32>, Stri
     deploy(cell, cell.row.text);
     let (code, text) = restart();
     assert_eq!(code, Some(0), "{}: {text}", cell.name());
-    let mended = cell.pid("");
-    assert!(!before.contains(&mended), "{}", cell.name());
+    assert!(!before.contains(&cell.pid("")), "{}", cell.name());
 }

@@ -120,8 +120,7 @@ fn what_an_application_preloads_never_runs_as_root() {
 #[test]
 fn a_mistake_is_told_to_the_operator_and_serves_once_it_is_corrected() {
     let sites = Sites::start("max = 2");
-    let root = sites.php("shop", 0, "echo 'shop';");
-    let file = root.join("forkyard.toml");
+    let file = sites.php("shop", 0, "echo 'shop';").join("forkyard.toml");
     let write = |text: &str| {
         fs::write(&file, text).expect("write");
         if is_root() {

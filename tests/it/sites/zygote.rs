@@ -94,8 +94,7 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
         shop.join("index.php"),
         SHOP.replace("getcwd()", "getcwd(), ' new'"),
     );
-    let root = shop.display().to_string();
-    let done = sites.forkyard(&["restart", &root, "--rolling", "--wait"]);
+    let done = sites.forkyard(&["restart", &shop.display().to_string(), "--rolling", "--wait"]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     assert!(sites.body("/shop/").ends_with(" new"));
     assert_ne!(who(&sites, "shop").1, before);

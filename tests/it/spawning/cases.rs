@@ -155,9 +155,7 @@ fn unix_sockets_have_to_be_the_users_and_in_their_directory() {
         let path = kit.scratch.path().join("sockets/theirs");
         let mut plan = kit.native(&script(&path, Some(other.uid)));
         plan.socket_dir = Some(kit.scratch.path().join("sockets"));
-        let report = kit.failure(plan);
-        let said = report.failure.problem.as_str();
-        assert_contains(said, "belongs to user");
+        assert_contains(kit.failure(plan).failure.problem.as_str(), "belongs to user");
     }
 }
 

@@ -25,8 +25,7 @@ fn an_application_that_comes_up_is_shown_and_stopped() {
         let document: Value = serde_json::from_str(line).expect("JSON");
         assert_eq!(document["journey"]["type"], "SPAWN_DIRECTLY");
         assert_eq!(document["sockets"][0]["protocol"], "http");
-        let pid = document["pid"].as_u64().expect("a pid");
-        assert!(!process::runs(pid as u32));
+        assert!(!process::runs(document["pid"].as_u64().expect("a pid") as u32));
     }
     assert_eq!(fs::read_dir(scratch.path()).expect("the directory").count(), 0);
 }

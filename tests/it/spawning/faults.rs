@@ -29,8 +29,7 @@ fn reports(upto: usize) -> String {
 fn it_exits_at_each_step() {
     for (place, (_, step)) in STEPS.iter().enumerate() {
         let mut kit = Kit::new();
-        let script = format!("{}\necho gone; exit 3", reports(place));
-        let report = kit.failure(kit.native(&script));
+        let report = kit.failure(kit.native(&format!("{}\necho gone; exit 3", reports(place))));
         assert_eq!(report.failure.category, Category::Internal);
         assert_eq!(report.failure.step, *step);
         assert_eq!(
@@ -60,8 +59,7 @@ fn it_ends_right_after_an_answer() {
     let report = kit.failure(kit.native("printf 0 > \"$FORKYARD_SPAWN_WORK_DIR/response/finish\""));
     assert_contains(&report.failure.summary, "reported that it failed");
     let mut kit = Kit::new();
-    let quick = UP.replace("cat > /dev/null", "exec cat > /dev/null");
-    kit.up(kit.native(&quick));
+    kit.up(kit.native(&UP.replace("cat > /dev/null", "exec cat > /dev/null")));
 }
 
 #[test]
@@ -158,8 +156,7 @@ fn it_fills_its_output() {
 fn it_closes_what_it_was_given() {
     let mut kit = Kit::new();
     let script = UP.replace("printf 1 >", "exec <&- >&- 2>&-\nprintf 1 >");
-    let script = script.replace("cat > /dev/null", "exec sleep 1000");
-    let up = kit.up(kit.native(&script));
+    let up = kit.up(kit.native(&script.replace("cat > /dev/null", "exec sleep 1000")));
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(up.pid), Signal::SIGKILL).expect("it lives");
 }
 
@@ -258,8 +255,7 @@ fn a_command_that_can_not_be_executed_is_explained() {
     each(rows, |(command, said)| {
         let mut kit = Kit::new();
         fs::write(kit.root().join("plain"), "#!/bin/sh\n").expect("a file");
-        let lost = kit.root().join("lost");
-        write_program(&lost, "#!/nowhere/ruby\n");
+        write_program(&kit.root().join("lost"), "#!/nowhere/ruby\n");
         let report = kit.failure(kit.generic(command));
         assert_contains(&report.failure.summary, said);
         assert_eq!(report.failure.category, Category::OperatingSystem);

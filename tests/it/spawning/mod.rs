@@ -15,7 +15,6 @@ use forkyard::spawn::plan::{Account, Kind, Plan};
 use forkyard::spawn::report::Report;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// A shell script's ready message; the script then runs until its standard input closes.
 const UP: &str = r#"
@@ -62,8 +61,7 @@ impl Kit {
     }
 
     fn native(&self, script: &str) -> Plan {
-        let path = self.root().join("app.sh");
-        fs::write(&path, script).expect("a script");
+        fs::write(self.root().join("app.sh"), script).expect("a script");
         let mut plan = Plan::new("app", self.root(), "/bin/sh ./app.sh", effects::own_account());
         (plan.kind, plan.app_type) = (Kind::Native, "sh".to_owned());
         plan.start_timeout = PATIENCE;

@@ -198,8 +198,7 @@ fn a_login_shell_that_hangs_is_the_step_that_is_named() {
     plan.start_timeout = super::SHORT;
     at_home(&mut kit);
     let report = kit.failure(plan);
-    let problem = report.failure.problem.as_str();
-    assert_contains(problem, "SUBPROCESS_OS_SHELL");
+    assert_contains(report.failure.problem.as_str(), "SUBPROCESS_OS_SHELL");
     assert!(report.failure.solution.as_str().contains("start-up files"));
 }
 

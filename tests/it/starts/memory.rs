@@ -115,8 +115,7 @@ fn assert_told(broken: &Broken, id: &str) {
 fn an_application_in_a_preloader() {
     let Some(group) = Group::make() else { return };
     let broken = start(&group, "runtime = \"wsgi\"", &[("wsgi.py", EATS)]);
-    let id = broken.refused();
-    assert_told(&broken, &id);
+    assert_told(&broken, &broken.refused());
     broken.heals("wsgi.py", WELL_WSGI);
 }
 
@@ -125,8 +124,7 @@ fn a_program_that_speaks_http() {
     let Some(group) = Group::make() else { return };
     let application = "runtime = \"http\"\nstart_command = \"python3 app.py\"";
     let broken = start(&group, application, &[("app.py", EATS)]);
-    let id = broken.refused();
-    assert_told(&broken, &id);
+    assert_told(&broken, &broken.refused());
     broken.heals_unchecked("app.py", super::faults::WELL);
 }
 
@@ -161,8 +159,7 @@ fn a_pool_with_a_group_of_its_own() {
     fs::write(pool.0.join("memory.oom.group"), "1").expect("memory.oom.group");
     let _ = fs::write(pool.0.join("memory.swap.max"), "0");
     fs::write(broken.root.path().join("wsgi.py"), EATS).expect("write");
-    let id = id_of(&broken.ask());
-    assert_told(&broken, &id);
+    assert_told(&broken, &id_of(&broken.ask()));
     broken.heals("wsgi.py", WELL_WSGI);
     drop(broken);
     drop(pool);

@@ -10,6 +10,7 @@ mod orphans;
 mod over;
 mod programs;
 mod work_directories;
+mod workers;
 
 use crate::support::prelude::*;
 
@@ -124,8 +125,12 @@ impl Broken {
 }
 
 fn error(daemon: &Daemon, id: &str) -> Output {
-    let output = daemon.at_socket(&["error", id, "--json"]).output();
-    output.expect("forkyard")
+    forkyard_at(daemon, &["error", id, "--json"])
+}
+
+/// By its socket: the configuration may be broken, too.
+fn forkyard_at(daemon: &Daemon, arguments: &[&str]) -> Output {
+    daemon.at_socket(arguments).output().expect("forkyard")
 }
 
 fn descriptors(pid: u32) -> usize {

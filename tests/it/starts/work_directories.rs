@@ -94,8 +94,7 @@ fn root_s_daemons_have_their_work_directories_in_run() {
     command.env_remove("TMPDIR");
     let daemon = Daemon::launch(dir.path(), command);
     daemon.wait_for("ready to handle connections");
-    let params = Params::get(dir.path(), "x", "");
-    let _client = daemon.send("www", &params);
+    let _client = daemon.send("www", &Params::get(dir.path(), "x", ""));
     let place = until("a work directory", || {
         let place = PathBuf::from(fs::read_to_string(dir.path().join("where")).ok()?);
         place.join("full").exists().then_some(place)

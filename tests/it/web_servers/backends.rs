@@ -1,6 +1,5 @@
 //! php-fpm, forkyard and forkyard-fpm on one site, each with a unix socket and a TCP port.
 
-use crate::support::PHP_VERSION;
 use crate::support::prelude::*;
 
 pub(super) struct Backend {

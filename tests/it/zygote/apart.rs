@@ -2,8 +2,6 @@
 
 use super::{STATIC, member, only_zygote, pid, shared_memory, start, user};
 use crate::support::prelude::*;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 const JIT: &str = ", opcache.jit_buffer_size = \"16M\", opcache.jit = \"tracing\"";
 

@@ -2,10 +2,8 @@
 
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, two, user};
 use crate::it::upgrade::{install, program};
-use crate::support::StopAtEnd;
 use crate::support::prelude::*;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 const CODE: &str = "<?php echo 'code';";

@@ -2,8 +2,6 @@
 
 use super::{STATIC, member, only_zygote, pid, shared_memory, user};
 use crate::support::prelude::*;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 /// Can call the C library, and has executable memory for machine code.
 const ALMIGHTY: &str =
@@ -117,8 +115,7 @@ fn a_worker_that_holds_opcaches_lock_and_is_killed_holds_nobody_up() {
     skip_if!(needs_root());
     let daemon = start();
     let held = daemon.dir.join("held");
-    let params = Params::get(&daemon.dir, "lock.php", "");
-    let _client = daemon.send("a", &params);
+    let _client = daemon.send("a", &Params::get(&daemon.dir, "lock.php", ""));
     let holder: u32 = until("the lock", || fs::read_to_string(&held).ok()?.parse().ok());
     let compiled = |pool: &str, name: &str| {
         daemon.write(

@@ -2,7 +2,6 @@
 
 use super::{STATIC, member, only_zygote, user};
 use crate::support::prelude::*;
-use std::time::SystemTime;
 
 const STATUS: &str = "<?php $all = opcache_get_status(); $now = $all['opcache_statistics']; $memory = $all['memory_usage'];
     echo json_encode(['oom' => $now['oom_restarts'], 'manual' => $now['manual_restarts'], 'pending' => $all['restart_pending'],

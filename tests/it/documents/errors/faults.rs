@@ -246,8 +246,7 @@ fn scripts(page: &mut Page) {
     );
     bench.script("white.php", "lost_function();");
     let cure = |bench: &mut Bench| {
-        let shown = "php_flag = { display_errors = true }";
-        bench.configure(STATIC, shown);
+        bench.configure(STATIC, "php_flag = { display_errors = true }");
         bench.reload();
         assert!(bench.ask("/white.php").contains("Fatal error"));
         bench.script("white.php", "echo 'served';");
