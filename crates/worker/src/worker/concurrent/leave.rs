@@ -3,7 +3,7 @@
 use super::super::memory::{self, Occasion};
 use super::super::out_of_band::{Want, is_alone, postponed};
 use super::super::promotion::{self, MasterMessage};
-use super::client::ClientPhase;
+use super::client::Client;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
 use super::state::{WorkerState, has_program};
@@ -12,6 +12,7 @@ use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{RequestStage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
+use fastcgi::Phase;
 use std::os::fd::AsFd;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,9 +57,7 @@ impl WorkerState {
             let _ = self.epoll.delete(&self.queue_out);
         }
         self.update_listening(now);
-        let idle = |index: &usize| self.clients[*index].phase == ClientPhase::Idle;
-        let idle: Vec<usize> = (0..self.clients.len()).filter(idle).collect();
-        self.send_away(&idle, now);
+        self.send_away(&self.idle_clients(), now);
     }
 
     /// Exits after `max_requests` or `memory_limit`.
@@ -105,27 +104,24 @@ impl WorkerState {
         if self.leaving == Leaving::Not && header::retire(self.board.header(), self.notifier.slot()) {
             self.leave(clock::now());
         }
-        let has_something =
-            |client: &&super::client::Client| !matches!(client.phase, ClientPhase::Free | ClientPhase::Idle);
         if self.leaving != Leaving::Finishing || self.is_working {
             return;
         }
         while let Some(index) = self.waiting.pop_front() {
-            if self.clients[index].phase == ClientPhase::Waiting {
+            if self.clients[index].is_in(Phase::Waiting) {
                 self.start(index, clock::now());
                 self.watch(index);
             }
         }
         let works_on = self.dispatch.as_ref().is_some_and(Dispatch::is_waited_for);
-        if works_on || self.clients.iter().any(|client| has_something(&client)) {
+        let is_done = |client: &Client| client.is_free() || client.is_in(Phase::Idle);
+        if works_on || !self.clients.iter().all(is_done) {
             return;
         }
         self.leaving = Leaving::Done;
         self.hand_back_all();
-        for index in 0..self.clients.len() {
-            if self.clients[index].phase == ClientPhase::Idle {
-                self.close(index);
-            }
+        for index in self.idle_clients() {
+            self.close(index);
         }
         self.tell(EventKind::End, u64::from(self.promotion.is_some()));
     }

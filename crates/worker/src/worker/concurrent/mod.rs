@@ -27,7 +27,7 @@ mod times;
 mod visits;
 mod watch;
 
-pub use input::Piece;
+pub use fastcgi::Piece;
 pub use native::{Event, OWN, Records, is_of_worker};
 pub use output::{Sent, When};
 pub use several::Several;

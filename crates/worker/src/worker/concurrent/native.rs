@@ -75,7 +75,7 @@ impl Concurrent {
     pub fn with_params<T>(&self, token: u64, look: impl FnOnce(&Params) -> T) -> Option<T> {
         let state = self.lock();
         let index = state.find(token)?;
-        state.params(index).map(look)
+        state.clients[index].params().map(look)
     }
 
     /// The epoll to wait on.

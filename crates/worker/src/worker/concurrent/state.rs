@@ -3,14 +3,14 @@
 use super::super::EXIT_SOFTWARE;
 use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
-use super::super::connection::Connection;
+use super::super::connection::ClientSocket;
 use super::super::context::{GenerationContext, Settings, WorkerContext};
 use super::super::gauge::Gauge;
 use super::super::memory::Scale;
 use super::super::out_of_band::Want;
 use super::super::promotion::Promotion;
 use super::super::sequential::most_requests;
-use super::client::{Client, ClientPhase};
+use super::client::{Client, Link};
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
 use super::gather::Gathering;
@@ -27,7 +27,8 @@ use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{Reader, Slot};
 use crate::sys::{Error, clock, identity, sender};
 use crate::tick::Tick;
-use fastcgi::{Output, Params};
+use fastcgi::{Connection, Output, Phase, Timeouts};
+use forkyard_protocol::channel::ToRouter;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::VecDeque;
@@ -43,7 +44,6 @@ pub(super) const ROUTER: u64 = SOURCES | 4;
 
 pub(super) const EVENTS: usize = 64;
 pub(super) const READ_BYTES: usize = 128 * 1024;
-const SPARE_BYTES: usize = 64 * 1024;
 const SPARES: usize = 32;
 /// Edge-triggered. All workers get the event of a new connection, and the least busy accepts it.
 pub(super) const EDGE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
@@ -93,9 +93,9 @@ pub(super) struct WorkerState {
     pub clients: Vec<Client>,
     pub free: Vec<usize>,
     #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
-    spare: Vec<Box<Connection>>,
+    spare: Vec<Box<Connection<Tick>>>,
     #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
-    spare_outputs: Vec<Box<Output>>,
+    pub spare_outputs: Vec<Box<Output>>,
     pub scratch: Box<[u8]>,
     pub events: Events,
     /// Replaces `events` if threads take the requests.
@@ -307,21 +307,20 @@ impl WorkerState {
 
     fn see(&mut self, token: u64, flags: EpollFlags, now: Tick) {
         let index = (token & 0xffff_ffff) as usize;
-        let generation = (token >> 32) as usize;
-        let is_it = |client: &&mut Client| {
-            let client = client.connection.as_ref().and_then(|connection| connection.index);
-            client == Some(generation)
-        };
-        let Some(client) = self.clients.get_mut(index).filter(is_it) else {
+        let link = self
+            .clients
+            .get_mut(index)
+            .and_then(|client| client.link.as_mut());
+        let Some(link) = link.filter(|link| u64::from(link.generation) == token >> 32) else {
             return;
         };
         let mut may_read = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
         may_read |= EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
         if flags.intersects(may_read) {
-            client.readable = true;
+            link.readable = true;
         }
-        client.hangs_up |= flags.intersects(may_read.difference(EpollFlags::EPOLLIN));
-        if flags.contains(EpollFlags::EPOLLOUT) && client.has_output() {
+        link.hangs_up |= flags.intersects(may_read.difference(EpollFlags::EPOLLIN));
+        if flags.contains(EpollFlags::EPOLLOUT) && self.connection(index).is_some_and(|it| it.has_output()) {
             self.go_on_sending(index, now);
         }
         self.read(index, now);
@@ -336,17 +335,29 @@ impl WorkerState {
 
     /// Adds a connection, to be read next and then watched ([`WorkerState::watch`]).
     pub(super) fn take_in(&mut self, socket: OwnedFd, now: Tick) -> usize {
-        let mut connection = Connection::begin(self.spare.pop(), socket, &self.settings);
+        let connection = match self.spare.pop() {
+            Some(spare) => spare.reuse(now),
+            None => {
+                let pool = &self.settings.pool;
+                let timeouts = Timeouts {
+                    client: pool.client_timeout,
+                    keepalive: pool.keepalive_timeout,
+                };
+                let limits = self.settings.wire_limits();
+                Box::new(Connection::new(limits, self.settings.repeated(), timeouts, now))
+            }
+        };
         let index = self.free_index();
         let client = &mut self.clients[index];
-        // Late events can still be matched to their connection.
-        connection.index = Some(client.next_serial() as usize);
+        client.link = Some(Link {
+            socket: ClientSocket::new(socket),
+            generation: client.next_serial(),
+            watched: None,
+            readable: true,
+            hangs_up: false,
+        });
         client.connection = Some(connection);
-        client.phase = ClientPhase::Idle;
-        client.readable = true;
-        let limit = now + self.settings.pool.client_timeout;
-        client.deadline = Some(limit);
-        self.alarm.set_by(limit);
+        self.heed_deadline(index);
         index
     }
 
@@ -354,36 +365,37 @@ impl WorkerState {
     /// registration.
     pub(super) fn watch(&mut self, index: usize) {
         let client = &self.clients[index];
-        let is_waited_for = match client.phase {
-            ClientPhase::Idle | ClientPhase::Reading | ClientPhase::Rest | ClientPhase::Lingering => true,
-            ClientPhase::Serving => !client.body_ended || self.dispatch.is_none(),
-            ClientPhase::Free | ClientPhase::Waiting | ClientPhase::Ending => false,
+        let (Some(link), Some(connection)) = (&client.link, &client.connection) else {
+            return;
         };
-        if is_waited_for && client.watched.is_none() {
+        let is_waited_for = match connection.phase() {
+            Phase::Idle | Phase::Reading | Phase::Lingering => true,
+            Phase::Serving => !connection.body_ended() || self.dispatch.is_none(),
+            Phase::Waiting | Phase::Ending | Phase::Closed => false,
+        };
+        if is_waited_for && link.watched.is_none() {
             self.watch_for(index, CLIENT);
         }
     }
 
     pub(super) fn watch_room(&mut self, index: usize, is_wanted: bool) {
-        let is_watched = self.clients[index].watched == Some(CLIENT_WITHOUT_ROOM);
-        if is_wanted != is_watched {
+        let watched = self.clients[index].link.as_ref().and_then(|link| link.watched);
+        if is_wanted != (watched == Some(CLIENT_WITHOUT_ROOM)) {
             self.watch_for(index, if is_wanted { CLIENT_WITHOUT_ROOM } else { CLIENT });
         }
     }
 
     fn watch_for(&mut self, index: usize, flags: EpollFlags) {
-        let client = &mut self.clients[index];
-        let Some(connection) = &client.connection else {
+        let Some(link) = &mut self.clients[index].link else {
             return;
         };
-        let generation = connection.index.unwrap_or_default() as u64;
-        let mut event = EpollEvent::new(flags, generation << 32 | index as u64);
-        let watched = match client.watched {
-            Some(_) => self.epoll.modify(connection.socket(), &mut event),
-            None => self.epoll.add(connection.socket(), event),
+        let mut event = EpollEvent::new(flags, u64::from(link.generation) << 32 | index as u64);
+        let watched = match link.watched {
+            Some(_) => self.epoll.modify(link.socket.fd(), &mut event),
+            None => self.epoll.add(link.socket.fd(), event),
         };
         match watched {
-            Ok(()) => client.watched = Some(flags),
+            Ok(()) => link.watched = Some(flags),
             Err(errno) => {
                 log::error!("can't keep a connection: epoll_ctl: {errno}");
                 self.lose_client(index);
@@ -392,43 +404,36 @@ impl WorkerState {
     }
 
     pub(super) fn hang_up(&mut self, index: usize) {
-        let client = &mut self.clients[index];
-        if let Some(mut connection) = client.connection.take() {
-            if client.watched.take().is_some() {
-                let _ = self.epoll.delete(connection.socket());
+        if let Some(mut link) = self.clients[index].link.take() {
+            if link.watched.is_some() {
+                let _ = self.epoll.delete(link.socket.fd());
             }
-            connection.hang_up();
-            if self.spare.len() < SPARES {
-                self.spare.push(connection);
-            }
+            link.socket.hang_up();
         }
-        client.deadline = None;
-        client.input.clear();
-        client.readable = false;
     }
 
     pub(super) fn close(&mut self, index: usize) {
         self.hang_up(index);
-        self.end_session(index, None);
+        self.end_session(index, ToRouter::Closed);
         self.give_up(index);
     }
 
     pub(super) fn give_up(&mut self, index: usize) {
         let client = &mut self.clients[index];
-        if let Some(output) = client.output.take() {
-            self.keep_output(output);
-        }
-        let client = &mut self.clients[index];
-        let mut body = std::mem::take(&mut client.body);
-        body.clear();
-        body.shrink_to(SPARE_BYTES);
+        let spare = client.connection.take();
+        self.spare.extend(spare.filter(|_| self.spare.len() < SPARES));
         *client = Client {
             serial: client.serial,
-            body,
             ..Client::default()
         };
         self.waiting.retain(|other| *other != index);
         self.free.push(index);
+    }
+
+    pub(super) fn idle_clients(&self) -> Vec<usize> {
+        let clients = self.clients.iter().enumerate();
+        let idle = clients.filter(|(_, client)| client.is_in(Phase::Idle));
+        idle.map(|(index, _)| index).collect()
     }
 
     pub(super) fn keep_output(&mut self, mut output: Box<Output>) {
@@ -436,10 +441,6 @@ impl WorkerState {
             output.abandon();
             self.spare_outputs.push(output);
         }
-    }
-
-    pub(super) fn new_output(&mut self) -> Box<Output> {
-        self.spare_outputs.pop().unwrap_or_default()
     }
 
     pub(super) fn recorder(&self) -> Option<Box<Recorder>> {
@@ -481,28 +482,17 @@ impl WorkerState {
     }
 
     pub(super) fn publish_kept(&self) {
-        let idle = self
-            .clients
-            .iter()
-            .filter(|client| client.phase == ClientPhase::Idle);
-        self.slot_writer().kept(idle.count() as u64);
+        self.slot_writer().kept(self.idle_clients().len() as u64);
     }
 
     pub(super) fn token(&self, index: usize) -> u64 {
         u64::from(self.clients[index].serial) << 32 | index as u64
     }
 
-    pub(super) fn params(&self, index: usize) -> Option<&Params> {
-        let client = &self.clients[index];
-        let connection = client.connection.as_deref();
-        let own = connection.map(|connection| connection.responder.params());
-        own.or(client.params.as_deref())
-    }
-
     pub(super) fn find(&self, token: u64) -> Option<usize> {
         let index = (token & 0xffff_ffff) as usize;
         let client = self.clients.get(index)?;
-        let is_it = client.phase == ClientPhase::Serving && u64::from(client.serial) == token >> 32;
+        let is_it = client.request.is_some() && u64::from(client.serial) == token >> 32;
         is_it.then_some(index)
     }
 
