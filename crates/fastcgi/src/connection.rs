@@ -1,4 +1,4 @@
-//! The server side of a connection as a whole: bytes and time go in, events and bytes to send come out.
+//! The server side of a connection: takes bytes and time, returns events and bytes to send.
 //!
 //! ```text
 //!          bytes            parameters        start             finish           sent
@@ -36,16 +36,16 @@ pub enum Phase {
     Waiting,
     /// The application answers.
     Serving,
-    /// The answer is complete, but not sent: call [`Connection::answered`] once nothing is pending.
+    /// The answer is complete, but not sent: call [`Connection::answered`] after the last pending byte.
     Ending,
-    /// Send what is pending, then shut down the socket for writing. Input is discarded: if it stayed unread, closing
-    /// would reset the connection before the client has read the answer.
+    /// Send the pending bytes, then shut down the socket for writing. Discards input: unread input would make closing
+    /// reset the connection before the client has read the answer.
     Lingering,
     /// Close the socket.
     Closed,
 }
 
-/// What the client still does during its request.
+/// The client's part in its request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Client {
     #[default]
@@ -58,7 +58,7 @@ enum Client {
     Gone,
 }
 
-/// What has happened to a connection.
+/// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A request with complete parameters. The phase is [`Phase::Waiting`].
@@ -80,7 +80,7 @@ pub enum Piece {
     More,
     /// The last piece; may be empty.
     Last,
-    /// Nothing yet; an event will follow.
+    /// No data yet; an event will follow.
     NotYet,
     /// The client is gone.
     Gone,
@@ -106,7 +106,7 @@ pub struct Connection<T> {
     client: Client,
     input: Vec<u8>,
     body: Vec<u8>,
-    /// Only while there is an answer or a reply: it is large.
+    /// Exists only during an answer or a reply, because it is large.
     output: Option<Box<Output>>,
     wants_body: bool,
     wants_room: bool,
@@ -157,7 +157,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> Connection<T> {
         self.is_last = is_last;
     }
 
-    /// Replaces the time by which the client has to send something.
+    /// Replaces the deadline for the client's next bytes.
     pub fn expect_by(&mut self, due: T) {
         self.input_due = Some(due);
     }
@@ -187,18 +187,17 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> Connection<T> {
         self.client == Client::Gone
     }
 
-    /// Whether the client has left its request. The application has to be told after [`Connection::start`], too.
+    /// Whether the client has left its request. Check it after [`Connection::start`], too.
     pub fn has_left(&self) -> bool {
         self.client != Client::Present
     }
 
-    /// Whether the client, which wants to keep the connection, has to see now that it can't.
+    /// Whether the client must see now that it can't keep the connection.
     pub fn refuses_more(&self) -> bool {
         self.is_last && self.responder.keep() && self.body_ended()
     }
 
-    /// Whether nothing of a request is here and nothing is to be sent, so that the connection can move to another
-    /// process.
+    /// Whether the connection has no part of a request and no output, so that it can move to another process.
     pub fn is_portable(&self) -> bool {
         self.phase == Phase::Idle && self.is_between_requests() && !self.has_output()
     }
@@ -232,7 +231,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> Connection<T> {
         self.act(decoded, now)
     }
 
-    /// Decodes what was received before the last answer ended.
+    /// Decodes input that came before the last answer ended.
     pub fn resume(&mut self, now: T) -> Option<Event> {
         let mut input = std::mem::take(&mut self.input);
         let decoded = self.decode(&input);
@@ -364,12 +363,12 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> Connection<T> {
         (self.wants_body, self.wants_room) = (false, false);
     }
 
-    /// What was received of the body when the request started.
+    /// The part of the body that came with the parameters.
     pub fn first_body(&self) -> &[u8] {
         &self.body
     }
 
-    /// Removes what [`Connection::first_body`] has returned.
+    /// Removes [`Connection::first_body`].
     pub fn first_body_taken(&mut self) {
         self.body.clear();
     }
@@ -417,7 +416,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> Connection<T> {
             .map_or(bytes.len(), |output| output.stderr(bytes))
     }
 
-    /// The application was told that there is no room, or that there is again.
+    /// Records whether the application waits for room.
     pub fn set_wants_room(&mut self, wants_room: bool) {
         self.wants_room = wants_room;
     }
@@ -427,12 +426,12 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> Connection<T> {
         self.wants_room
     }
 
-    /// Whether anything is to be sent.
+    /// Whether bytes are pending.
     pub fn has_output(&self) -> bool {
         self.output.as_ref().is_some_and(|output| !output.is_empty())
     }
 
-    /// Whether to send at once what is pending: an answer of the protocol itself is part of it.
+    /// Whether to send the pending bytes at once: they contain an answer of the protocol itself.
     pub fn has_reply(&self) -> bool {
         self.has_reply
     }
@@ -473,7 +472,8 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> Connection<T> {
         self.client = Client::Gone;
     }
 
-    /// The answer was sent. Returns its memory for the next one. If more was received, call [`Connection::resume`].
+    /// Ends the request after its answer was sent. Returns the answer's memory for the next one. In [`Phase::Reading`],
+    /// call [`Connection::resume`].
     pub fn answered(&mut self, now: T) -> Option<Box<Output>> {
         let keeps = self.responder.keep() && !self.is_last;
         let is_whole = self.body_ended() && self.input.is_empty();

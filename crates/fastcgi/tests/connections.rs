@@ -4,22 +4,22 @@
 //! violations, half closes, clients that stop reading or sending. The worker has a limit of requests and leaves at a
 //! random moment: it hands idle connections to a successor and closes the others after their request.
 //!
-//! Each answer repeats its request's body. The rules: a client that behaves gets each of its answers, whole and in order,
-//! and no answer more; nobody gets another's answer, or an end of an answer that was broken off; the application hears
-//! once of a client that has left, and never of one that is there; input stays bounded; every connection ends in time.
+//! Each answer repeats its request's body. The rules: a client that follows the protocol gets its answers, complete and in
+//! order, and no others. No client gets the end of an incomplete answer. The application hears once that a client has
+//! left, and only then. Input stays bounded. Every connection ends in time.
 //!
-//! The simulation must fail for each of these changes: `answered` keeps the connection of a client that has ended;
-//! `sent` clears the time for input; `start` drops a pending reply; `start` forgets an abort; `wants_input` ignores the
-//! bound; `linger` sets no time; `finish` ends a broken answer; `leave` always returns true; `answered` waits for no
-//! rest of a body.
+//! The simulation must fail for each of these changes: `sent` clears the time for input; `start` drops a pending reply;
+//! `start` forgets an abort; `wants_input` ignores the bound; `linger` sets no time; `finish` ends a broken answer;
+//! `leave` always returns true; `answered` does not wait for the rest of a body; `blocked` extends the time again;
+//! `is_portable` ignores pending output.
 
+#[path = "connections/client.rs"]
+mod client;
 #[path = "../../../tests/random/mod.rs"]
 mod random;
 
-use fastcgi::{
-    Answer, Connection, Event, Limits, Part, Phase, Piece, RecordType, Repeated, Request, Timeouts,
-    get_values, header,
-};
+use client::{Client, Habit, client};
+use fastcgi::{Connection, Event, Limits, Phase, Piece, Repeated, Timeouts};
 use random::{Random, rounds};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,45 +31,9 @@ const TIMEOUTS: Timeouts = Timeouts {
 };
 const EXECUTION_LIMIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 64 * 1024;
-/// How much a connection may hold: what it reads ahead, and two reads.
+/// The most that a connection may hold: it reads ahead, and finishes two reads.
 const MOST_BODY: usize = 256 * 1024 + 2 * READ_BYTES;
-/// FCGI_MPXS_CONNS is 0.
-const REPLY_BYTES: usize = 2 + 15 + 1;
 const SOCKET_ROOM: usize = 16 * 1024;
-
-/// How a client departs from good behaviour, after a number of whole requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Habit {
-    Good,
-    /// Sends everything, then closes its side and reads on.
-    HalfCloses,
-    Aborts,
-    /// Sends what is no FastCGI.
-    Babbles,
-    /// Is gone in the middle.
-    Vanishes,
-    StopsReading,
-    StopsSending,
-}
-
-struct Client {
-    habit: Habit,
-    to_send: VecDeque<u8>,
-    has_closed: bool,
-    is_gone: bool,
-    reads: bool,
-    /// The bodies whose repetition it still expects.
-    expected: VecDeque<Vec<u8>>,
-    keeps: bool,
-    answer: Answer,
-    got: Vec<u8>,
-    reply_bytes: usize,
-    questions: usize,
-    asks_first: usize,
-    /// What it was sent and has not read.
-    from_worker: VecDeque<u8>,
-    sees_end: bool,
-}
 
 /// A request of the application.
 struct Running {
@@ -85,7 +49,7 @@ struct Place {
     connection: Box<Connection<Duration>>,
     client: Client,
     running: Option<Running>,
-    /// It ends the answer early, or breaks it off.
+    /// How lazy the application is: 0 breaks answers off, 0 to 2 read bodies late.
     lazy: usize,
     is_handed_over: bool,
     is_closed: bool,
@@ -95,135 +59,10 @@ struct Worker {
     places: Vec<Place>,
     waiting: VecDeque<usize>,
     limit: usize,
+    /// Bytes that the sockets take at once.
+    room: usize,
     is_leaving: bool,
     now: Duration,
-}
-
-fn client(random: &mut Random) -> Client {
-    let habit = random.pick(&[
-        Habit::Good,
-        Habit::Good,
-        Habit::Good,
-        Habit::HalfCloses,
-        Habit::Aborts,
-        Habit::Babbles,
-        Habit::Vanishes,
-        Habit::StopsReading,
-        Habit::StopsSending,
-    ]);
-    let count = 1 + random.below(4);
-    let id = 1 + random.below(3) as u16;
-    let keeps = count > 1 || random.one_in(2);
-    let (mut wire, mut expected) = (Vec::new(), VecDeque::new());
-    let (mut questions, mut asks_first) = (0, 0);
-    for number in 0..count {
-        if random.one_in(4) {
-            wire.extend_from_slice(&get_values());
-            questions += 1;
-            asks_first |= usize::from(number == 0);
-        }
-        let most = random.pick(&[0, 10, 3_000, 100_000, 600_000]);
-        let body: Vec<u8> = random.bytes(most);
-        let name = number.to_string();
-        let request = Request {
-            id,
-            keep: keeps,
-            params: &[(b"NUMBER", name.as_bytes())],
-            body: &body,
-            record_content: 1 + random.pick(&[6, 900, 65_000]),
-            ..Request::default()
-        };
-        let mut bytes = Vec::new();
-        let is_last = number + 1 == count;
-        if is_last && habit == Habit::Aborts {
-            request.encode_head(&mut bytes);
-            bytes.extend_from_slice(&header(RecordType::AbortRequest, request.id, 0, 0));
-        } else {
-            request.encode(&mut bytes);
-        }
-        if is_last && habit == Habit::StopsSending {
-            bytes.truncate(random.below(bytes.len() - 1) + 1);
-        } else {
-            expected.push_back(if habit == Habit::Aborts && is_last {
-                Vec::new()
-            } else {
-                body
-            });
-        }
-        wire.extend_from_slice(&bytes);
-    }
-    if habit == Habit::Babbles {
-        wire.extend_from_slice(b"GET / HTTP/1.1\r\n\r\n");
-    }
-    Client {
-        habit,
-        to_send: wire.into(),
-        has_closed: false,
-        is_gone: false,
-        reads: true,
-        expected,
-        keeps,
-        answer: Answer::new(),
-        got: Vec::new(),
-        reply_bytes: 0,
-        questions,
-        asks_first,
-        from_worker: VecDeque::new(),
-        sees_end: false,
-    }
-}
-
-impl Client {
-    fn act(&mut self, random: &mut Random) {
-        if self.is_gone {
-            return;
-        }
-        match self.habit {
-            Habit::HalfCloses if self.to_send.is_empty() => self.has_closed = true,
-            Habit::Vanishes if random.one_in(40) => {
-                (self.is_gone, self.has_closed) = (true, true);
-                self.to_send.clear();
-            }
-            Habit::StopsReading if random.one_in(10) => self.reads = false,
-            _ => {}
-        }
-        if self.reads {
-            let count = random.below(self.from_worker.len() + 1);
-            self.read(count);
-        }
-    }
-
-    fn read(&mut self, count: usize) {
-        let bytes: Vec<u8> = self.from_worker.drain(..count).collect();
-        let mut input = bytes.as_slice();
-        loop {
-            let (used, part) = self.answer.receive(input);
-            input = &input[used..];
-            match part {
-                Part::More => return,
-                Part::Stdout(piece) => self.got.extend_from_slice(piece),
-                Part::Stderr(_) | Part::Closed(_) => {}
-                Part::End { .. } => {
-                    let expected = self.expected.pop_front();
-                    assert_eq!(
-                        expected.as_ref(),
-                        Some(&self.got),
-                        "{:?}: the answer to its request",
-                        self.habit
-                    );
-                    self.got.clear();
-                }
-                Part::Other(RecordType::GetValuesResult, piece) => self.reply_bytes += piece.len(),
-                Part::Other(..) => {}
-                Part::Broken => panic!("an answer that is no FastCGI"),
-            }
-        }
-    }
-
-    /// Whether it does all that a good client does, so that it may expect all of its answers.
-    fn behaves(&self) -> bool {
-        matches!(self.habit, Habit::Good | Habit::HalfCloses)
-    }
 }
 
 impl Worker {
@@ -232,6 +71,7 @@ impl Worker {
             places: Vec::new(),
             waiting: VecDeque::new(),
             limit: 1 + random.below(3),
+            room: SOCKET_ROOM,
             is_leaving: false,
             now: Duration::from_secs(1),
         };
@@ -265,6 +105,7 @@ impl Worker {
             3 | 4 => self.answer(index, random),
             _ => self.send(index, random),
         }
+        self.room = random.pick(&[0, 7, SOCKET_ROOM]);
         if random.one_in(5) {
             self.now += Duration::from_millis(random.next() % 20);
         }
@@ -275,7 +116,6 @@ impl Worker {
         self.check();
     }
 
-    /// Expires what is due.
     fn keep_time(&mut self, random: &mut Random) {
         for index in 0..self.places.len() {
             if self.places[index].is_closed {
@@ -283,7 +123,10 @@ impl Worker {
             }
             let running = self.places[index].running.as_ref();
             if running.is_some_and(|running| running.expires <= self.now) {
+                let is_told = running.is_some_and(|running| running.was_told);
+                let habit = self.places[index].client.habit;
                 assert!(!self.places[index].client.behaves(), "it takes too long");
+                assert!(is_told || habit != Habit::Aborts, "the application was not told");
                 self.places[index].connection.break_off();
                 self.finish(index, random);
             }
@@ -312,7 +155,7 @@ impl Worker {
             1 => random.below(2_000) + 1,
             _ => READ_BYTES,
         };
-        let count = count.min(place.client.to_send.len());
+        let count = count.min(place.client.before_pause());
         let event = if count > 0 {
             let bytes: Vec<u8> = place.client.to_send.drain(..count).collect();
             place.connection.receive(&bytes, now)
@@ -324,7 +167,7 @@ impl Worker {
         self.follow(index, event);
     }
 
-    /// A sibling takes over what has no request: it gets a connection without anything.
+    /// Gives an idle connection to a sibling, which starts with a new state.
     fn hand_over(&mut self, index: usize) {
         let place = &mut self.places[index];
         if place.connection.is_portable() {
@@ -347,7 +190,7 @@ impl Worker {
             }
         }
         if place.connection.has_reply() {
-            self.flush(index, SOCKET_ROOM);
+            self.flush(index, self.room);
         }
         let place = &mut self.places[index];
         match (place.connection.phase(), event) {
@@ -395,7 +238,8 @@ impl Worker {
         let Some(running) = &mut place.running else {
             return;
         };
-        if !running.is_whole && !running.waits_for_body {
+        let reads = place.lazy > 2 || random.one_in(30);
+        if reads && !running.is_whole && !running.waits_for_body {
             let mut piece = Vec::new();
             let found = place.connection.next_piece(&mut piece);
             running.body.extend_from_slice(&piece);
@@ -418,7 +262,7 @@ impl Worker {
             running.answered += place.connection.stdout(&rest[..wanted]);
         }
         let is_done = running.is_whole && running.answered == running.body.len();
-        let gives_up = running.was_told && !place.client.behaves() && random.one_in(3);
+        let gives_up = running.was_told && !place.client.behaves() && random.one_in(20);
         if is_done || gives_up {
             if !is_done && place.client.habit != Habit::Aborts {
                 place.connection.break_off();
@@ -535,7 +379,7 @@ impl Worker {
         }
     }
 
-    /// Whether everybody has got what it may expect.
+    /// Whether all clients are done.
     fn is_over(&self) -> bool {
         let is_done = |place: &Place| {
             place.is_closed
@@ -549,28 +393,8 @@ impl Worker {
 
     fn end(&mut self, random: &mut Random) {
         for place in &mut self.places {
-            let left = place.client.from_worker.len();
-            place.client.read(left);
-            let client = &place.client;
-            if client.behaves() {
-                assert!(
-                    client.expected.is_empty(),
-                    "{:?}: an answer is missing",
-                    client.habit
-                );
-                let replies = client.reply_bytes / REPLY_BYTES;
-                // A full buffer takes no reply, but it is empty before the first request.
-                let is_right = (client.asks_first..=client.questions).contains(&replies);
-                assert!(
-                    is_right && client.reply_bytes % REPLY_BYTES == 0,
-                    "{:?}",
-                    client.habit
-                );
-                let may_stay = client.keeps && !client.has_closed;
-                assert!(place.is_closed || may_stay, "{:?}", client.habit);
-            }
+            place.client.check_end(place.is_closed);
         }
-        // Nobody sends anything more.
         for _ in 0..4 {
             self.now += TIMEOUTS.keepalive;
             self.keep_time(random);
