@@ -41,7 +41,7 @@ impl WorkerState {
                 } else {
                     self.read(index, now);
                 }
-            } else if self.queue_ready {
+            } else if self.accepting.queue_is_ready {
                 self.take_message(now);
             } else if !self.accept_one(now) {
                 return;
@@ -51,7 +51,7 @@ impl WorkerState {
 
     fn take_message(&mut self, now: Tick) {
         let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
-            self.queue_ready = false;
+            self.accepting.queue_is_ready = false;
             return;
         };
         let pool = &self.settings.pool;
@@ -75,43 +75,43 @@ impl WorkerState {
 
     /// Accepts a connection unless a sibling has less to do. Returns false if there is none to take.
     fn accept_one(&mut self, now: Tick) -> bool {
-        if !self.listener_ready || self.router.is_some() || self.pause.deadline().is_some() {
+        if !self.accepting.may_look() || self.router.is_some() {
             return false;
         }
-        let insists = self.insists_at.is_some_and(|due| due <= now);
+        let insists = self.accepting.insists(now);
         if let Some(time) = self.leaves_to_sibling(now).filter(|_| !insists) {
-            if self.insists_at.is_none() {
-                self.insists_at = Some(now + time);
-                if self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched) {
-                    self.alarm.set_by(now + time);
-                }
+            let due = self.accepting.leave(time, now);
+            let is_watched = self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched);
+            if let Some(due) = due.filter(|_| is_watched) {
+                self.alarm.set_by(due);
             }
             return false;
         }
-        self.insists_at = None;
-        if std::mem::take(&mut self.was_strained) {
+        self.accepting.stop_leaving();
+        if std::mem::take(&mut self.accepting.was_strained) {
             let slot_writer = SlotWriter::new(self.slot.words());
             let siblings = pool_view::siblings(&self.board, self.notifier.slot());
-            self.gauge
+            self.accepting
+                .gauge
                 .sample_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
         }
         let socket = match accept(self.listener.as_fd()) {
             Ok(Some(socket)) => {
                 if insists {
-                    self.gathering.was_let_down(now);
+                    self.accepting.gathering.was_let_down(now);
                 }
                 socket
             }
             Ok(None) => {
-                self.listener_ready = false;
+                self.accepting.is_ready = false;
                 return false;
             }
             Err(error) if SHORT.contains(&error.errno) && self.close_longest_idle() => return true,
             Err(error) => {
-                if self.pause.begin(now) {
+                if self.accepting.pause.begin(now) {
                     log::error!("can't accept a connection: {}", remedy(&error));
                 }
-                if let Some(due) = self.pause.deadline() {
+                if let Some(due) = self.accepting.pause.deadline() {
                     self.alarm.set_by(due);
                 }
                 return false;
@@ -124,8 +124,8 @@ impl WorkerState {
     }
 
     fn admit(&mut self, socket: OwnedFd, now: Tick) -> Option<usize> {
-        self.accepted += 1;
-        self.slot_writer().accepts(self.accepted);
+        let accepted = self.accepting.count();
+        self.slot_writer().accepts(accepted);
         let pool = &self.settings.pool;
         if let Some(why) = disallowed(&pool.listen.allowed_clients, socket.as_fd()) {
             stderr_errors::error(pool, &why);
@@ -156,7 +156,7 @@ impl WorkerState {
         if let Err(errno) = self.mind_listener() {
             log::error!("the listening socket can't be watched: epoll_ctl: {errno}");
         }
-        if !was_listening || self.is_listening || !self.is_native || !self.listener_ready {
+        if !was_listening || self.is_listening || !self.is_native || !self.accepting.is_ready {
             return;
         }
         for _ in 0..AT_ONCE {

@@ -25,7 +25,7 @@ pub(super) struct Session {
     pub is_answered: bool,
 }
 
-/// A socket, and what the kernel has reported about it.
+/// A socket, and the kernel's reports about it.
 #[derive(Debug)]
 pub(super) struct Link {
     pub socket: ClientSocket,
@@ -42,14 +42,14 @@ pub(super) struct RunningRequest {
     pub taken: Tick,
     pub expires: Option<Tick>,
     pub recorder: Option<Box<Recorder>>,
-    /// Of a request without a connection.
+    /// Parameters of a request without a connection.
     pub params: Option<Box<Params>>,
     pub answer: AnswerPhase,
     /// When the answer was last sent.
     pub sent: Tick,
-    /// Nothing of the answer was sent for a while; it does not count against the limit.
+    /// The answer has paused for a while; it does not count against the limit.
     pub is_quiet: bool,
-    /// It was shown long enough to be found slow.
+    /// The slot has shown it long enough for the master to find it slow.
     pub was_found: bool,
 }
 

@@ -5,14 +5,11 @@ use super::super::request::description;
 use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
 use super::state::{READ_BYTES, WorkerState};
-use crate::sys::process::peak_memory_bytes;
 use crate::sys::socket::{Progress, receive, shutdown_write};
 use crate::tick::Tick;
 use fastcgi::{Connection, Event, Params, Phase, Piece};
 use nix::errno::Errno;
 use std::time::Duration;
-
-const REQUESTS_A_LOOK: u64 = 16;
 
 impl WorkerState {
     pub(super) fn read(&mut self, index: usize, now: Tick) {
@@ -110,11 +107,10 @@ impl WorkerState {
     }
 
     pub(super) fn start(&mut self, index: usize, now: Tick) {
-        if self.counts_memory && self.served % REQUESTS_A_LOOK == 0 {
-            self.peak_memory_bytes = peak_memory_bytes();
-            self.slot_writer().memory(self.peak_memory_bytes);
+        let (peak, is_measured) = self.wear.peak();
+        if is_measured {
+            self.slot_writer().memory(peak);
         }
-        let peak = self.peak_memory_bytes;
         let spare = self.spare_outputs.pop();
         let mut recorder = self.recorder();
         let client = &mut self.clients[index];
@@ -134,7 +130,7 @@ impl WorkerState {
             recorder.describe(&description(params), params, peer);
         }
         self.begin_request(index, recorder, None, now);
-        self.was_strained |= self.is_full();
+        self.accepting.was_strained |= self.is_full();
         if self.answer_builtin(index, now) {
             return;
         }

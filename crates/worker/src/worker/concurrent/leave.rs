@@ -1,6 +1,6 @@
 //! How a worker with several requests exits, creates a preloader and does out-of-band work.
 
-use super::super::memory::{self, Occasion};
+use super::super::memory;
 use super::super::out_of_band::{Want, is_alone, postponed};
 use super::super::promotion::{self, MasterMessage};
 use super::client::Client;
@@ -62,12 +62,11 @@ impl WorkerState {
 
     /// Exits after `max_requests` or `memory_limit`.
     pub(super) fn check_limits(&mut self, now: Tick) {
-        let refork_at = self.settings.refork_at;
-        if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
+        if self.wear.is_candidate(self.settings.refork_at) {
             self.notifier.tell_mold_candidate();
         }
         self.limit_memory(now);
-        if self.most.is_some_and(|most| self.served >= most) {
+        if self.wear.is_worn_out() {
             self.leave(now);
         }
     }
@@ -77,8 +76,7 @@ impl WorkerState {
         if self.router.is_some() {
             return;
         }
-        let scale = self.scale.as_mut();
-        let Some(used) = scale.and_then(|scale| scale.beyond_limit(self.program, Occasion::Second)) else {
+        let Some(used) = self.wear.beyond_limit() else {
             return;
         };
         if has_program(&self.settings.pool) {
@@ -93,11 +91,8 @@ impl WorkerState {
     }
 
     pub(super) fn memory_due(&self) -> Option<Tick> {
-        let scale = self
-            .scale
-            .as_ref()
-            .filter(|_| self.in_flight > 0 && !self.is_leaving());
-        scale.map(|scale| scale.due())
+        let is_limited = self.in_flight > 0 && !self.is_leaving();
+        self.wear.due().filter(|_| is_limited)
     }
 
     pub(super) fn look_if_done(&mut self) {

@@ -9,6 +9,7 @@
 //! the hand-off queue.
 
 mod accept;
+mod accepting;
 mod client;
 mod dispatch;
 mod events;
@@ -26,6 +27,7 @@ mod threads;
 mod times;
 mod visits;
 mod watch;
+mod wear;
 
 pub use fastcgi::Piece;
 pub use native::{Event, OWN, Records, is_of_worker};

@@ -93,7 +93,7 @@ impl Concurrent {
 
     /// The process of the last request; its memory counts against the worker's limit.
     pub fn set_program(&mut self, pid: i32) {
-        self.lock().program = pid;
+        self.lock().wear.program = pid;
     }
 
     /// Requests new processes for the pool.

@@ -175,7 +175,7 @@ impl WorkerState {
         if !self.is_full() {
             self.quiet.has_room();
         }
-        self.served += 1;
+        self.wear.has_served();
         self.publish_load();
         self.show_end(now.since(request.taken), now);
         self.check_limits(now);

@@ -185,8 +185,10 @@ impl WorkerState {
 
     pub(super) fn measure(&mut self) {
         if let Some(router) = &self.router {
-            let scale = self.scale.as_mut();
-            router.channel.tell_memory(scale, self.program, Occasion::Second);
+            let program = self.wear.program;
+            router
+                .channel
+                .tell_memory(self.wear.scale(), program, Occasion::Second);
         }
     }
 

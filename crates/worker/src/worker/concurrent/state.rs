@@ -5,23 +5,20 @@ use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
 use super::super::context::{GenerationContext, Settings, WorkerContext};
-use super::super::gauge::Gauge;
-use super::super::memory::Scale;
 use super::super::out_of_band::Want;
 use super::super::promotion::Promotion;
-use super::super::sequential::most_requests;
+use super::accepting::Accepting;
 use super::client::{Client, Link};
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
-use super::gather::Gathering;
 use super::leave::Leaving;
 use super::native::SOURCES;
 use super::quiet::Quiet;
 use super::routed::Router;
 use super::shown::ShownRequest;
 use super::times::Alarm;
+use super::wear::Wear;
 use crate::config::{AccessLog, Application, Pool};
-use crate::listen::AcceptPause;
 use crate::scoreboard::load::Load;
 use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{Reader, Slot};
@@ -104,21 +101,9 @@ pub(super) struct WorkerState {
     pub limit: usize,
     pub quiet: Quiet,
     pub most_idle: usize,
-    pub gauge: Gauge,
-    /// It was full or blocked and has not checked the listening socket since.
-    pub was_strained: bool,
     pub waiting: VecDeque<usize>,
-    pub listener_ready: bool,
-    pub queue_ready: bool,
-    /// Until then connections are left to siblings; afterwards this worker accepts them.
-    pub insists_at: Option<Tick>,
-    pub gathering: Gathering,
-    pub pause: AcceptPause,
-    pub accepted: u64,
-    pub served: u64,
-    pub most: Option<u64>,
-    pub scale: Option<Scale>,
-    pub program: i32,
+    pub accepting: Accepting,
+    pub wear: Wear,
     pub last_taken: Tick,
     pub shown: ShownRequest,
     pub turns: u64,
@@ -133,9 +118,6 @@ pub(super) struct WorkerState {
     pub departure_due: Option<Tick>,
     pub promotion: Option<Promotion>,
     access: Option<(AccessLog, OwnedFd)>,
-    /// The application runs in this process, so its memory counts for requests.
-    pub counts_memory: bool,
-    pub peak_memory_bytes: u64,
     pub exit_code: i32,
 }
 
@@ -184,19 +166,9 @@ impl WorkerState {
             limit: limit.max(1),
             quiet: Quiet::new(most_quiet()),
             most_idle: most_idle_connections(),
-            gauge: Gauge::default(),
-            was_strained: false,
             waiting: VecDeque::new(),
-            listener_ready: true,
-            queue_ready: true,
-            insists_at: None,
-            gathering: Gathering::begin(is_native),
-            pause: AcceptPause::default(),
-            accepted: 0,
-            served: 0,
-            most: most_requests(&context.settings.pool).filter(|_| !has_program(&context.settings.pool)),
-            scale: Scale::new(&context.settings.pool),
-            program: 0,
+            accepting: Accepting::begin(is_native),
+            wear: Wear::new(&context.settings.pool),
             last_taken: Tick::ZERO,
             shown: ShownRequest::default(),
             turns: 0,
@@ -209,8 +181,6 @@ impl WorkerState {
             departure_due: None,
             promotion: None,
             access,
-            counts_memory: matches!(context.settings.pool.application, Application::Wrapped(_)),
-            peak_memory_bytes: 0,
             exit_code: 0,
             settings: context.settings,
         };
@@ -264,14 +234,14 @@ impl WorkerState {
             self.notifier.tell_first();
         }
         if std::mem::take(&mut self.is_held_up) {
-            self.was_strained = true;
+            self.accepting.was_strained = true;
             self.publish_load();
             self.tell_held_up();
         }
         for event in ready {
             match event.data() {
-                LISTENER => self.listener_ready = true,
-                QUEUE => self.queue_ready = true,
+                LISTENER => self.accepting.is_ready = true,
+                QUEUE => self.accepting.queue_is_ready = true,
                 STOP_PIPE => self.hear_master(now),
                 ALARM => self.ring(now),
                 ROUTER => self.hear_router(now),
@@ -297,11 +267,12 @@ impl WorkerState {
     }
 
     pub(super) fn could_do_more(&self) -> bool {
-        let is_there = self.queue_ready || !self.waiting.is_empty();
+        let is_there = self.accepting.queue_is_ready || !self.waiting.is_empty();
         // Without a request it leaves nothing to siblings, unless connections are concentrated.
         let leaves_nothing = self.in_flight == 0 && !self.is_native;
-        let may_accept = || leaves_nothing || self.insists_at.is_none_or(|due| due <= clock::now());
-        let accepts = self.listener_ready && self.pause.deadline().is_none() && may_accept();
+        let insists_at = self.accepting.insists_at();
+        let may_accept = || leaves_nothing || insists_at.is_none_or(|due| due <= clock::now());
+        let accepts = self.accepting.may_look() && may_accept();
         self.has_room() && (is_there || (accepts && self.router.is_none()))
     }
 

@@ -205,7 +205,7 @@ impl Threads {
 
     fn watch<'t>(&'t self, mut state: Locked<'t>) -> Locked<'t> {
         of(&mut state).is_watched = true;
-        let insists_at = state.insists_at.filter(|_| state.has_room());
+        let insists_at = state.accepting.insists_at().filter(|_| state.has_room());
         let timeout = insists_at.map_or(EpollTimeout::NONE, |due| {
             let left = due.since(clock::now()) + Duration::from_millis(1);
             EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)

@@ -53,12 +53,7 @@ impl Alarm {
 impl WorkerState {
     pub(super) fn ring(&mut self, now: Tick) {
         self.alarm.silence();
-        if self.insists_at.is_some_and(|due| due <= now) {
-            self.listener_ready = true;
-        }
-        if self.pause.end(now) {
-            self.listener_ready = true;
-        }
+        self.accepting.ring(now);
         for index in 0..self.clients.len() {
             if self.clients[index].expires().is_some_and(|due| due <= now) {
                 self.expire(index, "execution timed out", now);
@@ -79,8 +74,7 @@ impl WorkerState {
         let clients = self.clients.iter();
         let due = clients.flat_map(|client| client.deadline().into_iter().chain(client.expires()));
         let others = [
-            self.insists_at.filter(|due| *due > now),
-            self.pause.deadline(),
+            self.accepting.due(now),
             self.want.due().filter(|due| *due > now && !self.is_working),
             self.shown.due(),
             self.departure_due.filter(|due| *due > now),

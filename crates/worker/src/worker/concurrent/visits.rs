@@ -53,8 +53,8 @@ impl Concurrent {
 
     fn count_accepted(&mut self) {
         let mut state = self.lock();
-        state.accepted += 1;
-        state.slot_writer().accepts(state.accepted);
+        let accepted = state.accepting.count();
+        state.slot_writer().accepts(accepted);
     }
 
     /// Registers a request that the event loop serves itself and returns its id. End it with [`Concurrent::send`] (the
