@@ -4,7 +4,6 @@ use super::super::acceptor::remedy;
 use super::super::keepalive::{self, Note};
 use super::super::service_order::Waiting;
 use super::super::stderr_errors;
-use super::leave::Leaving;
 use super::state::{EDGE, LISTENER, WorkerState};
 use crate::listen::disallowed;
 use crate::scoreboard::load::Load;
@@ -137,7 +136,7 @@ impl WorkerState {
     /// Starts or stops watching the listening socket. A worker that would get events in place of its siblings watches
     /// only while it can accept.
     pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
-        let may_take = self.leaving == Leaving::Not && (!self.is_native || self.has_room());
+        let may_take = !self.is_leaving() && (!self.is_native || self.has_room());
         let is_wanted = may_take && self.router.is_none();
         if is_wanted != self.is_listening {
             self.is_listening = is_wanted;

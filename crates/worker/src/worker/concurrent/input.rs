@@ -84,7 +84,7 @@ impl WorkerState {
             (Phase::Lingering, Some(Event::Fault(_))) => self.shut_down(index),
             // A router has given it for one request.
             (Phase::Waiting, Some(Event::Request)) if self.had_its_request(index) => self.close(index),
-            (Phase::Waiting, Some(Event::Request)) if self.is_full() || self.is_working => {
+            (Phase::Waiting, Some(Event::Request)) if self.is_full() || self.life.is_working() => {
                 self.waiting.push_back(index);
             }
             (Phase::Waiting, Some(Event::Request)) => self.start(index, now),

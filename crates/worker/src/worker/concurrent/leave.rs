@@ -15,16 +15,53 @@ use crate::tick::Tick;
 use fastcgi::Phase;
 use std::os::fd::AsFd;
 
+/// The life of a worker. Work is out-of-band work of the application.
+///
+/// ```text
+///   Serving ──── leave ────▶ Finishing ── nothing left ──▶ Done
+///     │ ▲                        ▲
+///     ▼ │ end of work            │ end of work
+///   Working ──── leave ────▶ LastWork
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaving {
-    Not,
+pub(super) enum Life {
+    Serving,
+    Working,
+    /// It takes no more requests.
     Finishing,
+    LastWork,
     Done,
+}
+
+impl Life {
+    pub(super) fn is_leaving(self) -> bool {
+        matches!(self, Life::Finishing | Life::LastWork | Life::Done)
+    }
+
+    pub(super) fn is_working(self) -> bool {
+        matches!(self, Life::Working | Life::LastWork)
+    }
+
+    fn leave(self) -> Life {
+        match self {
+            Life::Serving => Life::Finishing,
+            Life::Working => Life::LastWork,
+            Life::Finishing | Life::LastWork | Life::Done => self,
+        }
+    }
+
+    fn end_work(self) -> Life {
+        match self {
+            Life::Working => Life::Serving,
+            Life::LastWork => Life::Finishing,
+            Life::Serving | Life::Finishing | Life::Done => self,
+        }
+    }
 }
 
 impl WorkerState {
     pub(super) fn is_leaving(&self) -> bool {
-        self.leaving != Leaving::Not
+        self.life.is_leaving()
     }
 
     pub(super) fn hear_master(&mut self, now: Tick) {
@@ -42,7 +79,7 @@ impl WorkerState {
         if self.is_leaving() {
             return;
         }
-        self.leaving = Leaving::Finishing;
+        self.life = self.life.leave();
         self.publish_load();
         if self.in_flight == 0 {
             // The master no longer counts it as available, even if the application still runs.
@@ -96,10 +133,10 @@ impl WorkerState {
     }
 
     pub(super) fn look_if_done(&mut self) {
-        if self.leaving == Leaving::Not && header::retire(self.board.header(), self.notifier.slot()) {
+        if !self.is_leaving() && header::retire(self.board.header(), self.notifier.slot()) {
             self.leave(clock::now());
         }
-        if self.leaving != Leaving::Finishing || self.is_working {
+        if self.life != Life::Finishing {
             return;
         }
         while let Some(index) = self.waiting.pop_front() {
@@ -113,7 +150,7 @@ impl WorkerState {
         if works_on || !self.clients.iter().all(is_done) {
             return;
         }
-        self.leaving = Leaving::Done;
+        self.life = Life::Done;
         self.hand_back_all();
         for index in self.idle_clients() {
             self.close(index);
@@ -134,7 +171,7 @@ impl WorkerState {
     /// Starts out-of-band work if the worker has nothing else to do and no sibling is working.
     pub(super) fn look_for_work(&mut self, events: usize, now: Tick) {
         let is_due = self.want.due().is_some_and(|due| due <= now) && self.router.is_none();
-        if !is_due || self.occupied() > 0 || self.is_working || self.is_leaving() {
+        if !is_due || self.occupied() > 0 || self.life != Life::Serving {
             return;
         }
         if events > 1 || !self.events.is_empty() {
@@ -146,7 +183,7 @@ impl WorkerState {
             if is_alone(&self.board, slot) {
                 return self.tell(EventKind::Work, 0);
             }
-            self.is_working = false;
+            self.life = self.life.end_work();
             self.slot_writer().idle(now);
             self.publish_load();
         }
@@ -158,7 +195,7 @@ impl WorkerState {
 
     pub(super) fn begin_work(&mut self, now: Tick) {
         self.want = Want::Nothing;
-        self.is_working = true;
+        self.life = Life::Working;
         self.publish_load();
         self.slot_writer().accepted(now);
         self.slot_writer().working(now);
@@ -166,14 +203,14 @@ impl WorkerState {
     }
 
     pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
-        if !self.is_working {
+        if !self.life.is_working() {
             return;
         }
         if let Err(problem) = &outcome {
             log::error!("out-of-band work failed: {problem}");
         }
         let now = clock::now();
-        self.is_working = false;
+        self.life = self.life.end_work();
         self.slot_writer().finished(0, 0);
         self.slot_writer().idle(now);
         self.publish_load();

@@ -3,7 +3,7 @@
 //!
 //! Requests become quiet only if the worker is full.
 
-use super::leave::Leaving;
+use super::leave::Life;
 use super::state::WorkerState;
 use crate::config::Application;
 use crate::scoreboard::layout::slot;
@@ -132,7 +132,9 @@ impl WorkerState {
     }
 
     pub(super) fn mind_departure(&mut self, now: Tick) {
-        if self.leaving != Leaving::Finishing || self.departure_due.is_none_or(|due| due > now) {
+        if !matches!(self.life, Life::Finishing | Life::LastWork)
+            || self.departure_due.is_none_or(|due| due > now)
+        {
             return;
         }
         self.departure_due = Some(now + FULL_FOR);

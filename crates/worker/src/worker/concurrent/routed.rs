@@ -145,7 +145,7 @@ impl WorkerState {
     }
 
     fn answer_where(&mut self) {
-        let is_working = self.is_working;
+        let is_working = self.life.is_working();
         let Some(router) = self.router.as_mut().filter(|router| !router.works && !is_working) else {
             return;
         };
@@ -159,7 +159,7 @@ impl WorkerState {
             .router
             .as_ref()
             .is_some_and(|router| router.works && router.sessions == 0);
-        if !is_free || self.is_working {
+        if !is_free || self.life.is_working() {
             return;
         }
         if let Some(router) = &mut self.router {

@@ -59,7 +59,7 @@ impl WorkerState {
     }
 
     pub(super) fn show(&mut self, now: Tick) {
-        if self.is_working {
+        if self.life.is_working() {
             return;
         }
         while self

@@ -11,7 +11,7 @@ use super::accepting::Accepting;
 use super::client::{Client, Link};
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
-use super::leave::Leaving;
+use super::leave::Life;
 use super::native::SOURCES;
 use super::quiet::Quiet;
 use super::routed::Router;
@@ -113,8 +113,7 @@ pub(super) struct WorkerState {
     pub is_native: bool,
     pub is_listening: bool,
     pub want: Want,
-    pub is_working: bool,
-    pub leaving: Leaving,
+    pub life: Life,
     pub departure_due: Option<Tick>,
     pub promotion: Option<Promotion>,
     access: Option<(AccessLog, OwnedFd)>,
@@ -176,8 +175,7 @@ impl WorkerState {
             is_native,
             is_listening: false,
             want: Want::Nothing,
-            is_working: false,
-            leaving: Leaving::Not,
+            life: Life::Serving,
             departure_due: None,
             promotion: None,
             access,
@@ -429,7 +427,7 @@ impl WorkerState {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        !self.is_full() && self.leaving == Leaving::Not && !self.is_working
+        !self.is_full() && self.life == Life::Serving
     }
 
     pub(super) fn publish_load(&self) {
@@ -470,7 +468,7 @@ impl WorkerState {
     pub(super) fn fail(&mut self, why: &str) {
         log::error!("worker can't go on: {why}");
         self.exit_code = EXIT_SOFTWARE;
-        self.leaving = Leaving::Done;
+        self.life = Life::Done;
         self.tell(EventKind::End, 0);
     }
 }

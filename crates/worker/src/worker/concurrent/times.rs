@@ -75,7 +75,9 @@ impl WorkerState {
         let due = clients.flat_map(|client| client.deadline().into_iter().chain(client.expires()));
         let others = [
             self.accepting.due(now),
-            self.want.due().filter(|due| *due > now && !self.is_working),
+            self.want
+                .due()
+                .filter(|due| *due > now && !self.life.is_working()),
             self.shown.due(),
             self.departure_due.filter(|due| *due > now),
             self.quiet.due().filter(|due| *due > now && self.is_full()),

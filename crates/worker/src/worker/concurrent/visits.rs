@@ -3,7 +3,7 @@
 use super::super::request::description;
 use super::Concurrent;
 use super::client::AnswerPhase;
-use super::leave::Leaving;
+use super::leave::Life;
 use super::state::WorkerState;
 use crate::config::Listen;
 use crate::listen::disallowed;
@@ -63,7 +63,7 @@ impl Concurrent {
     pub fn begin_visit(&mut self, params: Params) -> u64 {
         let mut state = self.lock();
         let token = state.begin_visit(params, clock::now());
-        let is_watched = state.leaving != Leaving::Done;
+        let is_watched = state.life != Life::Done;
         drop(state);
         if let Some(watch) = self.watch.as_mut().filter(|_| is_watched) {
             watch.wake(&self.shared);
