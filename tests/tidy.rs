@@ -233,10 +233,7 @@ fn parts_know_only_whom_they_may() {
 
 #[test]
 fn parts_of_the_executor_do_not_know_the_executor() {
-    const WHOLE: [&str; 2] = [
-        "src/master/executor/mod.rs",
-        "src/master/executor/routing.rs",
-    ];
+    const WHOLE: [&str; 2] = ["src/master/executor/mod.rs", "src/master/executor/routing.rs"];
     for (name, text) in sources() {
         if name.starts_with("src/master/executor/") && !WHOLE.contains(&name.as_str()) {
             let named = program(&text).lines().find(|line| {

@@ -3,6 +3,7 @@
 use super::record::ProtocolStatus;
 use super::reply::Reply;
 use std::fmt;
+use std::time::Duration;
 
 /// Why a connection must be closed, after [`Violation::reply`] if there is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,3 +119,32 @@ impl fmt::Display for Violation {
 }
 
 impl std::error::Error for Violation {}
+
+/// Why a request did not come, or not to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The bytes are wrong.
+    Violation(Violation),
+    /// The client left before its parameters ended.
+    Cut,
+    /// The client was too slow.
+    Late {
+        /// The time limit.
+        within: Duration,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Violation(violation) => violation.fmt(f),
+            Fault::Cut => f.write_str("the client left in the middle of its request"),
+            Fault::Late { within } => {
+                let within = within.as_secs_f64();
+                write!(f, "the client did not complete its request within {within} s")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -290,7 +290,7 @@ impl Acceptor {
         let mut expires = note.expires.into_iter();
         for socket in sockets {
             let mut connection = service.connection(socket);
-            connection.spoken = note.is_spoken;
+            connection.client.spoken = note.is_spoken;
             match expires.next() {
                 Some(expires) => connection.expires = expires.min(most),
                 None => connection.asked = note.is_spoken,
@@ -311,7 +311,7 @@ impl Acceptor {
     fn close_expired(&self, service: &mut Service, now: Tick) {
         let expired = service.idle_watch.keepalive().take_expired(now);
         for connection in expired {
-            if !connection.spoken {
+            if !connection.client.spoken {
                 log::debug!("closed a silent connection");
             }
             service.close(connection);

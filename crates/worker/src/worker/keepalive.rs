@@ -209,7 +209,7 @@ impl KeepaliveSet {
 
     pub(super) fn new_indices(&self) -> Vec<usize> {
         self.idle_connections()
-            .filter(|(_, c)| !c.spoken)
+            .filter(|(_, c)| !c.client.spoken)
             .map(|(index, _)| index)
             .collect()
     }
@@ -229,11 +229,13 @@ impl KeepaliveSet {
         let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for &index in entries {
             match self.entries.get(index) {
-                Some(KeepaliveEntry::Idle(connection)) => match (connection.waiting, connection.spoken) {
-                    (Some(waiting), is_spoken) => requests.push((waiting, index, is_spoken)),
-                    (None, true) => spoken.push(index),
-                    (None, false) => silent.push(index),
-                },
+                Some(KeepaliveEntry::Idle(connection)) => {
+                    match (connection.waiting, connection.client.spoken) {
+                        (Some(waiting), is_spoken) => requests.push((waiting, index, is_spoken)),
+                        (None, true) => spoken.push(index),
+                        (None, false) => silent.push(index),
+                    }
+                }
                 Some(KeepaliveEntry::Free | KeepaliveEntry::Serving) | None => {}
             }
         }
@@ -348,8 +350,8 @@ pub(super) fn first_in(queue_out: BorrowedFd<'_>) -> Option<Note> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Limits;
     use crate::sys::fd::socket_pair;
+    use fastcgi::Limits;
     use fastcgi::Repeated;
     use nix::sys::epoll::EpollCreateFlags;
     use nix::sys::socket::SockType;
@@ -397,7 +399,7 @@ mod tests {
         for _ in 0..4 {
             let (ours, theirs) = socket_pair(SockType::Stream).unwrap();
             others.push(theirs);
-            let connection = Box::new(Connection::new(ours, &limits, Repeated::Replace));
+            let connection = Box::new(Connection::new(ours, limits, Repeated::Replace));
             keepalive.hold(connection, &epoll, 0).unwrap();
         }
         for (index, since) in [(2, 20), (0, 30), (3, 10), (0, 5)] {

@@ -122,7 +122,7 @@ impl Worker {
         *count = 0;
         let held = self.service.idle_watch.keepalive();
         for (place, (index, connection)) in connections.zip(held.idle_connections()) {
-            let is_spoken = u64::from(connection.spoken) * IS_SPOKEN;
+            let is_spoken = u64::from(connection.client.spoken) * IS_SPOKEN;
             let is_asked = u64::from(connection.asked) * IS_ASKED;
             place.copy_from_slice(&[index as u64, connection.expires.as_nanos(), is_spoken | is_asked]);
             *count += 1;
@@ -148,7 +148,7 @@ impl Worker {
             let &mut [index, expires, bits] = of else { return };
             let mut connection = self.service.connection(socket);
             connection.expires = Tick::from_nanos(expires);
-            connection.spoken = bits & IS_SPOKEN != 0;
+            connection.client.spoken = bits & IS_SPOKEN != 0;
             connection.asked = bits & IS_ASKED != 0;
             let mut held = self.service.idle_watch.keepalive();
             held.hold_again(connection, index as usize);

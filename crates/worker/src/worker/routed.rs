@@ -86,8 +86,8 @@ impl Service {
 
     fn attach_routed(&mut self, mut connection: Box<Connection>) {
         let (start, end) = (self.start, self.end);
-        connection.shared = true;
-        connection.spoken = true;
+        connection.client.shared = true;
+        connection.client.spoken = true;
         connection.last = self.channel.as_ref().is_some_and(|channel| channel.is_last);
         self.attach(connection);
         (self.start, self.end) = (start, end);
@@ -169,7 +169,7 @@ impl Service {
             channel.router.tell(kind, channel.session, bytes);
         }
         (self.start, self.end) = (0, 0);
-        connection.shared = false;
+        connection.client.shared = false;
         self.close(connection);
     }
 

@@ -319,7 +319,7 @@ impl Worker {
             Work::Connection(connection) => {
                 self.service.attach(connection);
                 self.acceptor.part_with_new(&mut self.service);
-                let new = self.service.current().is_some_and(|c| !c.spoken);
+                let new = self.service.current().is_some_and(|c| !c.client.spoken);
                 let timeout = if new { FIRST_BYTE_TIMEOUT } else { Duration::ZERO };
                 match self.service.fill(timeout) {
                     Ok(()) => WorkerPhase::Connection,

@@ -4,8 +4,6 @@ use super::super::acceptor::remedy;
 use super::super::keepalive::{self, Note};
 use super::super::service_order::Waiting;
 use super::super::stderr_errors;
-use super::client::ClientPhase;
-use super::leave::Leaving;
 use super::state::{EDGE, LISTENER, WorkerState};
 use crate::listen::disallowed;
 use crate::scoreboard::load::Load;
@@ -14,6 +12,7 @@ use crate::sys::fd::{MAX_PASSED, send_with};
 use crate::sys::socket::{Readiness, accept, wait};
 use crate::tick::Tick;
 use crate::worker::pool_view;
+use fastcgi::Phase;
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -35,14 +34,13 @@ impl WorkerState {
                 return;
             }
             if let Some(index) = self.waiting.pop_front() {
-                match self.clients[index].phase {
-                    ClientPhase::Waiting => {
-                        self.start(index, now);
-                        self.watch(index);
-                    }
-                    _ => self.read(index, now),
+                if self.clients[index].is_in(Phase::Waiting) {
+                    self.start(index, now);
+                    self.watch(index);
+                } else {
+                    self.read(index, now);
                 }
-            } else if self.queue_ready {
+            } else if self.accepting.queue_is_ready {
                 self.take_message(now);
             } else if !self.accept_one(now) {
                 return;
@@ -52,7 +50,7 @@ impl WorkerState {
 
     fn take_message(&mut self, now: Tick) {
         let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
-            self.queue_ready = false;
+            self.accepting.queue_is_ready = false;
             return;
         };
         let pool = &self.settings.pool;
@@ -61,13 +59,14 @@ impl WorkerState {
         for socket in sockets {
             let index = self.take_in(socket, now);
             let client = &mut self.clients[index];
-            if let Some(connection) = &mut client.connection {
-                connection.spoken = note.is_spoken;
+            if let Some(link) = &mut client.link {
+                link.socket.spoken = note.is_spoken;
             }
-            if let Some(due) = expires.next().map(|due| due.min(most)) {
-                client.deadline = Some(due);
-                self.alarm.set_by(due);
+            let due = expires.next().map(|due| due.min(most));
+            if let (Some(due), Some(connection)) = (due, &mut client.connection) {
+                connection.expect_by(due);
             }
+            self.heed_deadline(index);
             self.read(index, now);
         }
         self.publish_kept();
@@ -75,43 +74,43 @@ impl WorkerState {
 
     /// Accepts a connection unless a sibling has less to do. Returns false if there is none to take.
     fn accept_one(&mut self, now: Tick) -> bool {
-        if !self.listener_ready || self.router.is_some() || self.pause.deadline().is_some() {
+        if !self.accepting.may_look() || self.router.is_some() {
             return false;
         }
-        let insists = self.insists_at.is_some_and(|due| due <= now);
+        let insists = self.accepting.insists(now);
         if let Some(time) = self.leaves_to_sibling(now).filter(|_| !insists) {
-            if self.insists_at.is_none() {
-                self.insists_at = Some(now + time);
-                if self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched) {
-                    self.alarm.set_by(now + time);
-                }
+            let due = self.accepting.leave(time, now);
+            let is_watched = self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched);
+            if let Some(due) = due.filter(|_| is_watched) {
+                self.alarm.set_by(due);
             }
             return false;
         }
-        self.insists_at = None;
-        if std::mem::take(&mut self.was_strained) {
+        self.accepting.stop_leaving();
+        if std::mem::take(&mut self.accepting.was_strained) {
             let slot_writer = SlotWriter::new(self.slot.words());
             let siblings = pool_view::siblings(&self.board, self.notifier.slot());
-            self.gauge
+            self.accepting
+                .gauge
                 .sample_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
         }
         let socket = match accept(self.listener.as_fd()) {
             Ok(Some(socket)) => {
                 if insists {
-                    self.gathering.was_let_down(now);
+                    self.accepting.gathering.was_let_down(now);
                 }
                 socket
             }
             Ok(None) => {
-                self.listener_ready = false;
+                self.accepting.is_ready = false;
                 return false;
             }
             Err(error) if SHORT.contains(&error.errno) && self.close_longest_idle() => return true,
             Err(error) => {
-                if self.pause.begin(now) {
+                if self.accepting.pause.begin(now) {
                     log::error!("can't accept a connection: {}", remedy(&error));
                 }
-                if let Some(due) = self.pause.deadline() {
+                if let Some(due) = self.accepting.pause.deadline() {
                     self.alarm.set_by(due);
                 }
                 return false;
@@ -124,8 +123,8 @@ impl WorkerState {
     }
 
     fn admit(&mut self, socket: OwnedFd, now: Tick) -> Option<usize> {
-        self.accepted += 1;
-        self.slot_writer().accepts(self.accepted);
+        let accepted = self.accepting.count();
+        self.slot_writer().accepts(accepted);
         let pool = &self.settings.pool;
         if let Some(why) = disallowed(&pool.listen.allowed_clients, socket.as_fd()) {
             stderr_errors::error(pool, &why);
@@ -137,7 +136,7 @@ impl WorkerState {
     /// Starts or stops watching the listening socket. A worker that would get events in place of its siblings watches
     /// only while it can accept.
     pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
-        let may_take = self.leaving == Leaving::Not && (!self.is_native || self.has_room());
+        let may_take = !self.is_leaving() && (!self.is_native || self.has_room());
         let is_wanted = may_take && self.router.is_none();
         if is_wanted != self.is_listening {
             self.is_listening = is_wanted;
@@ -156,7 +155,7 @@ impl WorkerState {
         if let Err(errno) = self.mind_listener() {
             log::error!("the listening socket can't be watched: epoll_ctl: {errno}");
         }
-        if !was_listening || self.is_listening || !self.is_native || !self.listener_ready {
+        if !was_listening || self.is_listening || !self.is_native || !self.accepting.is_ready {
             return;
         }
         for _ in 0..AT_ONCE {
@@ -175,11 +174,7 @@ impl WorkerState {
         if held <= self.most_idle {
             return;
         }
-        let idle = self
-            .clients
-            .iter()
-            .filter(|client| client.phase == ClientPhase::Idle);
-        let beyond = idle.count().saturating_sub(self.most_idle);
+        let beyond = self.idle_clients().len().saturating_sub(self.most_idle);
         for _ in 0..beyond {
             if !self.close_longest_idle() {
                 return;
@@ -189,19 +184,17 @@ impl WorkerState {
 
     fn close_longest_idle(&mut self) -> bool {
         let idle = self.clients.iter().enumerate();
-        let idle = idle.filter(|(_, client)| client.phase == ClientPhase::Idle && client.is_portable());
+        let idle = idle.filter(|(_, client)| client.is_portable());
         let mut idle: Vec<(bool, Option<Tick>, usize)> = idle
             .filter_map(|(index, client)| {
-                let connection = client.connection.as_deref()?;
-                Some((!connection.spoken, client.deadline, index))
+                let link = client.link.as_ref()?;
+                Some((!link.socket.spoken, client.deadline(), index))
             })
             .collect();
         idle.sort_unstable();
         let is_silent = |index: &usize| {
-            let connection = self.clients[*index].connection.as_deref();
-            connection.is_some_and(|connection| {
-                wait(connection.socket(), Readiness::Readable, Duration::ZERO) == Ok(false)
-            })
+            let link = self.clients[*index].link.as_ref();
+            link.is_some_and(|link| wait(link.socket.fd(), Readiness::Readable, Duration::ZERO) == Ok(false))
         };
         let Some(index) = idle.into_iter().map(|(_, _, index)| index).find(is_silent) else {
             return false;
@@ -234,12 +227,11 @@ impl WorkerState {
 
     /// Passes a request on to a sibling with room, if there is one.
     pub(super) fn pass_on(&mut self, index: usize, now: Tick) {
-        let client = &mut self.clients[index];
-        let Some(connection) = client.connection.as_deref() else {
+        let Some(link) = &mut self.clients[index].link else {
             return;
         };
-        if !wait(connection.socket(), Readiness::Readable, Duration::ZERO).unwrap_or(true) {
-            client.readable = false;
+        if !wait(link.socket.fd(), Readiness::Readable, Duration::ZERO).unwrap_or(true) {
+            link.readable = false;
             return;
         }
         let may_go = self.board.slots() > 1 || self.is_leaving();
@@ -255,14 +247,11 @@ impl WorkerState {
         let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for &index in clients {
             let client = &self.clients[index];
-            let Some(connection) = client.connection.as_deref() else {
+            let Some(link) = client.link.as_ref().filter(|_| client.is_portable()) else {
                 continue;
             };
-            if client.phase != ClientPhase::Idle || !client.is_portable() {
-                continue;
-            }
-            let waits = wait(connection.socket(), Readiness::Readable, Duration::ZERO);
-            match (waits, connection.spoken) {
+            let waits = wait(link.socket.fd(), Readiness::Readable, Duration::ZERO);
+            match (waits, link.socket.spoken) {
                 (Ok(true), _) => requests.push(index),
                 (_, true) => spoken.push(index),
                 (_, false) => silent.push(index),
@@ -290,7 +279,7 @@ impl WorkerState {
     fn send_group(&mut self, group: &[usize], is_spoken: bool, waiting: Option<Waiting>) -> usize {
         let sockets = group.iter().filter_map(|index| {
             let client = &self.clients[*index];
-            Some((client.connection.as_ref()?.socket().as_raw_fd(), client.deadline?))
+            Some((client.link.as_ref()?.socket.fd().as_raw_fd(), client.deadline()?))
         });
         let (numbers, expires): (Vec<RawFd>, Vec<Tick>) = sockets.unzip();
         let note = Note {
@@ -315,8 +304,6 @@ impl WorkerState {
         if !has_free {
             return;
         }
-        let is_idle = |index: &usize| self.clients[*index].phase == ClientPhase::Idle;
-        let idle: Vec<usize> = (0..self.clients.len()).filter(is_idle).collect();
-        self.send_away(&idle, now);
+        self.send_away(&self.idle_clients(), now);
     }
 }

@@ -1,76 +1,67 @@
 //! A connection of a worker with several requests, and its request.
 
 use super::super::access::Recorder;
-use super::super::connection::Connection;
+use super::super::connection::ClientSocket;
 use crate::tick::Tick;
-use fastcgi::{Input, Output, Params, Reply, Violation};
+use fastcgi::{Connection, Params, Phase};
 use nix::sys::epoll::EpollFlags;
 
-/// A connection's state.
-///
-/// ```text
-///          bytes            parameters        room           answer ended         sent
-///   Idle ────────▶ Reading ───────────▶ Waiting ───▶ Serving ────────────▶ Ending ─────▶ Idle, Rest, Lingering, Free
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum ClientPhase {
-    #[default]
-    Free,
-    Idle,
-    Reading,
-    Waiting,
-    Serving,
-    Ending,
-    /// The answer is sent; the rest of the body must arrive before a router gets the connection back.
-    Rest,
-    /// The answer is sent. Discards the client's data, so that closing does not reset the connection before the client
-    /// reads the answer.
-    Lingering,
-}
-
+/// A place for a connection, or for a request that the event loop serves itself.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     pub serial: u32,
-    pub phase: ClientPhase,
-    /// `None` if the place is free, or the client disconnected before the application finished.
-    pub connection: Option<Box<Connection>>,
-    pub input: Vec<u8>,
+    /// `None` also after the client was lost during its request.
+    pub link: Option<Link>,
+    pub connection: Option<Box<Connection<Tick>>>,
+    /// From its start to the end of its answer.
+    pub request: Option<RunningRequest>,
+    pub session: Option<Session>,
+}
+
+/// A router has given the connection for one request.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub number: u64,
+    pub is_answered: bool,
+}
+
+/// A socket, and the kernel's reports about it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub socket: ClientSocket,
+    /// The client's serial when it was accepted: late events can still be matched to their connection.
+    pub generation: u32,
+    pub watched: Option<EpollFlags>,
     pub readable: bool,
     /// The kernel reported the client's end-of-file, which is still unread.
     pub hangs_up: bool,
-    pub input_ended: bool,
-    pub body: Vec<u8>,
-    pub body_ended: bool,
-    /// The application waits for more of the body, or for the client to disconnect.
-    pub wants_body: bool,
-    pub output: Option<Box<Output>>,
-    pub is_full: bool,
-    pub watched: Option<EpollFlags>,
-    pub has_begun: bool,
-    pub sent: Tick,
-    /// The answer has started but nothing was sent for a while; it does not count against the limit.
-    pub is_quiet: bool,
-    pub told_gone: bool,
-    pub is_gone: bool,
-    pub was_found: bool,
-    pub taken: Tick,
-    /// When the client has timed out; `None`: nothing is expected of it.
-    pub deadline: Option<Tick>,
-    pub expires: Option<Tick>,
-    pub recorder: Option<Box<Recorder>>,
-    pub params: Option<Box<Params>>,
-    /// A long-lived connection, such as a WebSocket, without a time limit.
-    pub is_endless: bool,
-    pub session: Option<u64>,
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Understood {
-    pub used: usize,
-    pub is_request: bool,
-    pub is_aborted: bool,
-    pub replies: Vec<Reply>,
-    pub broken: Option<Violation>,
+#[derive(Debug)]
+pub(super) struct RunningRequest {
+    pub taken: Tick,
+    pub expires: Option<Tick>,
+    pub recorder: Option<Box<Recorder>>,
+    /// Parameters of a request without a connection.
+    pub params: Option<Box<Params>>,
+    pub answer: AnswerPhase,
+    /// When the answer was last sent.
+    pub sent: Tick,
+    /// The answer has paused for a while; it does not count against the limit.
+    pub is_quiet: bool,
+    /// The slot has shown it long enough for the master to find it slow.
+    pub was_found: bool,
+}
+
+/// ```text
+///   Awaited ──────▶ Begun ──────▶ Endless
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerPhase {
+    Awaited,
+    Begun,
+    /// A long-lived connection, such as a WebSocket, without a time limit.
+    Endless,
 }
 
 const MOST_SERIAL: u32 = (1 << 29) - 1;
@@ -81,53 +72,47 @@ impl Client {
         self.serial
     }
 
-    pub(super) fn understand(&mut self, bytes: &[u8]) -> Understood {
-        let mut understood = Understood::default();
-        let Some(connection) = self.connection.as_deref_mut() else {
-            understood.used = bytes.len();
-            return understood;
-        };
-        loop {
-            let (used, input) = connection.responder.receive(&bytes[understood.used..]);
-            understood.used += used;
-            match input {
-                Input::More => return understood,
-                Input::Request => {
-                    understood.is_request = true;
-                    self.body.clear();
-                    self.body_ended = false;
-                }
-                Input::Body(piece) => self.body.extend_from_slice(piece),
-                Input::BodyEnd => self.body_ended = true,
-                Input::Abort => understood.is_aborted = true,
-                Input::Reply(reply) => understood.replies.push(reply),
-                Input::Broken(violation) => {
-                    understood.broken = Some(violation);
-                    return understood;
-                }
-            }
-        }
+    pub(super) fn is_free(&self) -> bool {
+        self.connection.is_none() && self.request.is_none()
     }
 
-    pub(super) fn has_output(&self) -> bool {
-        self.output.as_ref().is_some_and(|output| !output.is_empty())
-    }
-
-    pub(super) fn has_its_answer(&self) -> bool {
-        let connection = self.connection.as_ref();
-        connection.is_some_and(|connection| connection.responder.is_draining())
+    pub(super) fn is_in(&self, phase: Phase) -> bool {
+        self.connection.as_ref().is_some_and(|it| it.phase() == phase)
     }
 
     pub(super) fn is_portable(&self) -> bool {
-        self.input.is_empty() && self.connection.as_ref().is_some_and(|it| it.is_portable())
+        self.connection.as_ref().is_some_and(|it| it.is_portable())
     }
 
-    pub(super) fn wants_input(&self, ahead: usize) -> bool {
-        match self.phase {
-            ClientPhase::Free | ClientPhase::Waiting | ClientPhase::Ending => false,
-            ClientPhase::Idle | ClientPhase::Reading | ClientPhase::Rest | ClientPhase::Lingering => true,
-            ClientPhase::Serving if self.body_ended => self.input.is_empty(),
-            ClientPhase::Serving => self.body.len() < ahead,
+    /// Whether the client gets nothing more of an answer.
+    pub(super) fn is_gone(&self) -> bool {
+        self.connection.as_ref().is_some_and(|it| it.is_gone())
+    }
+
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        self.connection.as_ref()?.deadline()
+    }
+
+    pub(super) fn expires(&self) -> Option<Tick> {
+        self.request.as_ref()?.expires
+    }
+
+    /// `None` once the client is lost.
+    pub(super) fn params(&self) -> Option<&Params> {
+        let own = self.connection.as_deref().filter(|_| self.link.is_some());
+        let visit = || self.request.as_ref()?.params.as_deref();
+        own.map(Connection::params).or_else(visit)
+    }
+}
+
+impl RunningRequest {
+    pub(super) fn has_begun(&self) -> bool {
+        self.answer != AnswerPhase::Awaited
+    }
+
+    pub(super) fn begin_answer(&mut self) {
+        if self.answer == AnswerPhase::Awaited {
+            self.answer = AnswerPhase::Begun;
         }
     }
 }

@@ -46,7 +46,7 @@ impl WorkerState {
     pub(super) fn leaves_to_connected(&self, now: Tick) -> bool {
         let has_none = self.clients.len() == self.free.len();
         let connected = || pool_view::connected(&self.board, self.notifier.slot());
-        has_none && self.gathering.leaves(connected, now)
+        has_none && self.accepting.gathering.leaves(connected, now)
     }
 }
 

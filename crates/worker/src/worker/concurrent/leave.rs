@@ -1,9 +1,9 @@
 //! How a worker with several requests exits, creates a preloader and does out-of-band work.
 
-use super::super::memory::{self, Occasion};
+use super::super::memory;
 use super::super::out_of_band::{Want, is_alone, postponed};
 use super::super::promotion::{self, MasterMessage};
-use super::client::ClientPhase;
+use super::client::Client;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
 use super::state::{WorkerState, has_program};
@@ -11,19 +11,57 @@ use crate::scoreboard::counters::ExitCause;
 use crate::scoreboard::{RequestStage, header};
 use crate::sys::clock;
 use crate::tick::Tick;
+use fastcgi::Phase;
 use forkyard_protocol::accept_notify::RestartReason;
 use std::os::fd::AsFd;
 
+/// The life of a worker. Work is out-of-band work of the application.
+///
+/// ```text
+///   Serving ──── leave ────▶ Finishing ── nothing left ──▶ Done
+///     │ ▲                        ▲
+///     ▼ │ end of work            │ end of work
+///   Working ──── leave ────▶ LastWork
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leaving {
-    Not,
+pub(super) enum Life {
+    Serving,
+    Working,
+    /// It takes no more requests.
     Finishing,
+    LastWork,
     Done,
+}
+
+impl Life {
+    pub(super) fn is_leaving(self) -> bool {
+        matches!(self, Life::Finishing | Life::LastWork | Life::Done)
+    }
+
+    pub(super) fn is_working(self) -> bool {
+        matches!(self, Life::Working | Life::LastWork)
+    }
+
+    fn leave(self) -> Life {
+        match self {
+            Life::Serving => Life::Finishing,
+            Life::Working => Life::LastWork,
+            Life::Finishing | Life::LastWork | Life::Done => self,
+        }
+    }
+
+    fn end_work(self) -> Life {
+        match self {
+            Life::Working => Life::Serving,
+            Life::LastWork => Life::Finishing,
+            Life::Serving | Life::Finishing | Life::Done => self,
+        }
+    }
 }
 
 impl WorkerState {
     pub(super) fn is_leaving(&self) -> bool {
-        self.leaving != Leaving::Not
+        self.life.is_leaving()
     }
 
     pub(super) fn hear_master(&mut self, now: Tick) {
@@ -41,7 +79,7 @@ impl WorkerState {
         if self.is_leaving() {
             return;
         }
-        self.leaving = Leaving::Finishing;
+        self.life = self.life.leave();
         self.publish_load();
         if self.in_flight == 0 {
             // The master no longer counts it as available, even if the application still runs.
@@ -56,19 +94,16 @@ impl WorkerState {
             let _ = self.epoll.delete(&self.queue_out);
         }
         self.update_listening(now);
-        let idle = |index: &usize| self.clients[*index].phase == ClientPhase::Idle;
-        let idle: Vec<usize> = (0..self.clients.len()).filter(idle).collect();
-        self.send_away(&idle, now);
+        self.send_away(&self.idle_clients(), now);
     }
 
     /// Exits after `max_requests` or `memory_limit`.
     pub(super) fn check_limits(&mut self, now: Tick) {
-        let refork_at = self.settings.refork_at;
-        if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
+        if self.wear.is_candidate(self.settings.refork_at) {
             self.notifier.tell_mold_candidate();
         }
         self.limit_memory(now);
-        if self.most.is_some_and(|most| self.served >= most) {
+        if self.wear.is_worn_out() {
             self.leave(now);
         }
     }
@@ -78,8 +113,7 @@ impl WorkerState {
         if self.router.is_some() {
             return;
         }
-        let scale = self.scale.as_mut();
-        let Some(used) = scale.and_then(|scale| scale.beyond_limit(self.program, Occasion::Second)) else {
+        let Some(used) = self.wear.beyond_limit() else {
             return;
         };
         if has_program(&self.settings.pool) {
@@ -94,38 +128,32 @@ impl WorkerState {
     }
 
     pub(super) fn memory_due(&self) -> Option<Tick> {
-        let scale = self
-            .scale
-            .as_ref()
-            .filter(|_| self.in_flight > 0 && !self.is_leaving());
-        scale.map(|scale| scale.due())
+        let is_limited = self.in_flight > 0 && !self.is_leaving();
+        self.wear.due().filter(|_| is_limited)
     }
 
     pub(super) fn look_if_done(&mut self) {
-        if self.leaving == Leaving::Not && header::retire(self.board.header(), self.notifier.slot()) {
+        if !self.is_leaving() && header::retire(self.board.header(), self.notifier.slot()) {
             self.leave(clock::now());
         }
-        let has_something =
-            |client: &&super::client::Client| !matches!(client.phase, ClientPhase::Free | ClientPhase::Idle);
-        if self.leaving != Leaving::Finishing || self.is_working {
+        if self.life != Life::Finishing {
             return;
         }
         while let Some(index) = self.waiting.pop_front() {
-            if self.clients[index].phase == ClientPhase::Waiting {
+            if self.clients[index].is_in(Phase::Waiting) {
                 self.start(index, clock::now());
                 self.watch(index);
             }
         }
         let works_on = self.dispatch.as_ref().is_some_and(Dispatch::is_waited_for);
-        if works_on || self.clients.iter().any(|client| has_something(&client)) {
+        let is_done = |client: &Client| client.is_free() || client.is_in(Phase::Idle);
+        if works_on || !self.clients.iter().all(is_done) {
             return;
         }
-        self.leaving = Leaving::Done;
+        self.life = Life::Done;
         self.hand_back_all();
-        for index in 0..self.clients.len() {
-            if self.clients[index].phase == ClientPhase::Idle {
-                self.close(index);
-            }
+        for index in self.idle_clients() {
+            self.close(index);
         }
         self.tell(EventKind::End, u64::from(self.promotion.is_some()));
     }
@@ -143,7 +171,7 @@ impl WorkerState {
     /// Starts out-of-band work if the worker has nothing else to do and no sibling is working.
     pub(super) fn look_for_work(&mut self, events: usize, now: Tick) {
         let is_due = self.want.due().is_some_and(|due| due <= now) && self.router.is_none();
-        if !is_due || self.occupied() > 0 || self.is_working || self.is_leaving() {
+        if !is_due || self.occupied() > 0 || self.life != Life::Serving {
             return;
         }
         if events > 1 || !self.events.is_empty() {
@@ -155,7 +183,7 @@ impl WorkerState {
             if is_alone(&self.board, slot) {
                 return self.tell(EventKind::Work, 0);
             }
-            self.is_working = false;
+            self.life = self.life.end_work();
             self.slot_writer().idle(now);
             self.publish_load();
         }
@@ -167,7 +195,7 @@ impl WorkerState {
 
     pub(super) fn begin_work(&mut self, now: Tick) {
         self.want = Want::Nothing;
-        self.is_working = true;
+        self.life = Life::Working;
         self.publish_load();
         self.slot_writer().accepted(now);
         self.slot_writer().working(now);
@@ -175,14 +203,14 @@ impl WorkerState {
     }
 
     pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
-        if !self.is_working {
+        if !self.life.is_working() {
             return;
         }
         if let Err(problem) = &outcome {
             log::error!("out-of-band work failed: {problem}");
         }
         let now = clock::now();
-        self.is_working = false;
+        self.life = self.life.end_work();
         self.slot_writer().finished(0, 0);
         self.slot_writer().idle(now);
         self.publish_load();

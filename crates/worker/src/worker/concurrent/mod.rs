@@ -9,6 +9,7 @@
 //! the hand-off queue.
 
 mod accept;
+mod accepting;
 mod client;
 mod dispatch;
 mod events;
@@ -26,8 +27,9 @@ mod threads;
 mod times;
 mod visits;
 mod watch;
+mod wear;
 
-pub use input::Piece;
+pub use fastcgi::Piece;
 pub use native::{Event, OWN, Records, is_of_worker};
 pub use output::{Sent, When};
 pub use several::Several;
@@ -35,7 +37,7 @@ pub use threads::{Threads, Wish};
 
 use super::context::{GenerationContext, WorkerContext};
 use crate::sys::{Error, clock};
-use leave::Leaving;
+use leave::Life;
 use state::WorkerState;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
@@ -74,8 +76,8 @@ impl Concurrent {
     pub fn turn(&mut self) -> (&[u8], bool) {
         let mut state = self.shared.state.lock();
         let more = state.turn();
-        let is_busy = state.in_flight > 0 || state.is_working;
-        let is_done = state.leaving == Leaving::Done;
+        let is_busy = state.in_flight > 0 || state.life.is_working();
+        let is_done = state.life == Life::Done;
         state.events.take(&mut self.handed);
         drop(state);
         if let Some(watch) = &mut self.watch {

@@ -75,7 +75,7 @@ impl Concurrent {
     pub fn with_params<T>(&self, token: u64, look: impl FnOnce(&Params) -> T) -> Option<T> {
         let state = self.lock();
         let index = state.find(token)?;
-        state.params(index).map(look)
+        state.clients[index].params().map(look)
     }
 
     /// The epoll to wait on.
@@ -93,7 +93,7 @@ impl Concurrent {
 
     /// The process of the last request; its memory counts against the worker's limit.
     pub fn set_program(&mut self, pid: i32) {
-        self.lock().program = pid;
+        self.lock().wear.program = pid;
     }
 
     /// Requests new processes for the pool.

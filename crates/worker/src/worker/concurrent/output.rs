@@ -2,17 +2,18 @@
 
 use super::super::builtin;
 use super::super::snapshot;
-use super::client::ClientPhase;
+use super::client::RunningRequest;
 use super::events::EventKind;
 use super::state::WorkerState;
 use crate::scoreboard::RequestStage;
-use crate::sys::socket::{Progress, send, shutdown_read, shutdown_write};
+use crate::sys::socket::{Progress, send, shutdown_read};
 use crate::tick::Tick;
-use fastcgi::{ProtocolStatus, Reply};
+use fastcgi::Phase;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-const LINGER_LIMIT: Duration = Duration::from_secs(1);
+/// How long a router waits for the rest of a body that the application ignored.
+const REST_LIMIT: Duration = Duration::from_secs(1);
 
 /// When to send a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +42,12 @@ pub enum Sent {
 
 impl WorkerState {
     pub(super) fn send(&mut self, index: usize, bytes: &[u8], when: When, now: Tick) -> Sent {
-        if self.clients[index].is_gone {
+        if self.clients[index].is_gone() {
             return Sent::Gone;
         }
-        if let Some(recorder) = &mut self.clients[index].recorder {
+        if let Some(request) = &mut self.clients[index].request
+            && let Some(recorder) = &mut request.recorder
+        {
             recorder.output(bytes);
         }
         self.was_sent(index, now);
@@ -55,14 +58,11 @@ impl WorkerState {
             }
             count += self.put(index, &bytes[count..]);
         }
-        if self.clients[index].is_gone {
+        if self.clients[index].is_gone() {
             return Sent::Gone;
         }
-        if count < bytes.len() {
-            self.clients[index].is_full = true;
-            return Sent::Taken { count, is_full: true };
-        }
         let is_full = match when {
+            _ if count < bytes.len() => true,
             When::Now => !self.flush(index, now),
             When::Later => false,
             When::Last => {
@@ -73,54 +73,43 @@ impl WorkerState {
                 };
             }
         };
-        self.clients[index].is_full = is_full;
+        if let Some(connection) = self.connection(index) {
+            connection.set_wants_room(is_full);
+        }
         Sent::Taken { count, is_full }
     }
 
     pub(super) fn put(&mut self, index: usize, bytes: &[u8]) -> usize {
         let client = &mut self.clients[index];
-        client.has_begun = true;
-        client
-            .output
-            .as_mut()
-            .map_or(bytes.len(), |output| output.stdout(bytes))
+        if let Some(request) = &mut client.request {
+            request.begin_answer();
+        }
+        let connection = client.connection.as_deref_mut();
+        connection.map_or(bytes.len(), |connection| connection.stdout(bytes))
     }
 
     pub(super) fn put_error(&mut self, index: usize, bytes: &[u8]) {
-        if let Some(output) = &mut self.clients[index].output {
-            output.stderr(bytes);
+        if let Some(connection) = self.connection(index) {
+            connection.stderr(bytes);
         }
-    }
-
-    pub(super) fn reply(&mut self, index: usize, reply: &Reply, now: Tick) {
-        if self.clients[index].output.is_none() {
-            self.clients[index].output = Some(self.new_output());
-        }
-        let Some(output) = &mut self.clients[index].output else {
-            return;
-        };
-        let _ = output.reply(reply);
-        self.flush(index, now);
     }
 
     /// Returns true if nothing is left. Detects a disconnected client.
     pub(super) fn flush(&mut self, index: usize, now: Tick) -> bool {
         let client = &mut self.clients[index];
-        let (Some(connection), Some(output)) = (&client.connection, &mut client.output) else {
+        let (Some(link), Some(connection)) = (&client.link, &mut client.connection) else {
             return true;
         };
         loop {
-            let pending = output.pending();
+            let pending = connection.pending();
             if pending.is_empty() {
-                client.deadline = None;
                 return true;
             }
-            match send(connection.socket(), pending) {
-                Ok(Progress::Done(count)) => output.consume(count),
+            match send(link.socket.fd(), pending) {
+                Ok(Progress::Done(count)) => connection.sent(count),
                 Ok(Progress::WouldBlock) => {
-                    let limit = now + self.settings.pool.serving.client_timeout;
-                    client.deadline = Some(limit);
-                    self.alarm.set_by(limit);
+                    connection.blocked(now);
+                    self.heed_deadline(index);
                     self.watch_room(index, true);
                     return false;
                 }
@@ -133,65 +122,62 @@ impl WorkerState {
     }
 
     pub(super) fn go_on_sending(&mut self, index: usize, now: Tick) {
-        if self.clients[index].phase == ClientPhase::Serving {
+        if self.clients[index].request.is_some() {
             self.was_sent(index, now);
         }
         if !self.flush(index, now) {
             return;
         }
-        let token = self.token(index);
-        let client = &mut self.clients[index];
-        match client.phase {
-            ClientPhase::Ending => self.after_answer(index, now),
-            ClientPhase::Serving if std::mem::take(&mut client.is_full) => {
-                self.tell(EventKind::Writable, token)
-            }
-            _ => {}
+        if self.clients[index].is_in(Phase::Ending) {
+            self.after_answer(index, now);
+        } else {
+            self.tell_room(index);
+        }
+    }
+
+    fn tell_room(&mut self, index: usize) {
+        let connection = self.connection(index).filter(|it| it.wants_room());
+        if let Some(connection) = connection {
+            connection.set_wants_room(false);
+            self.tell(EventKind::Writable, self.token(index));
         }
     }
 
     pub(super) fn finish(&mut self, index: usize, now: Tick) {
-        let board = self.board.header();
         let client = &mut self.clients[index];
-        if let Some(recorder) = &mut client.recorder {
+        let Some(mut request) = client.request.take() else {
+            return;
+        };
+        if let Some(recorder) = &mut request.recorder {
             recorder.end();
-            recorder.finish(board);
+            recorder.finish(self.board.header());
         }
-        client.phase = ClientPhase::Ending;
-        if let Some(connection) = client.connection.as_deref() {
-            if connection.last && connection.responder.keep() && client.body_ended {
-                shutdown_read(connection.socket());
+        if let Some(connection) = &mut client.connection {
+            if let Some(link) = client.link.as_ref().filter(|_| connection.refuses_more()) {
+                shutdown_read(link.socket.fd());
             }
+            connection.finish();
         }
-        if let Some(output) = &mut client.output {
-            if client.is_gone {
-                output.abandon();
-            } else {
-                output.end(0, ProtocolStatus::RequestComplete);
-            }
-        }
-        let taken = client.taken;
-        client.expires = None;
-        self.is_over(index, now.since(taken), now);
-        if self.clients[index].connection.is_none() {
+        self.is_over(&request, now);
+        if self.clients[index].link.is_none() {
             return self.close(index);
         }
-        if self.flush(index, now) && self.clients[index].phase == ClientPhase::Ending {
+        if self.flush(index, now) && self.clients[index].is_in(Phase::Ending) {
             self.after_answer(index, now);
         }
     }
 
-    fn is_over(&mut self, index: usize, took: Duration, now: Tick) {
+    fn is_over(&mut self, request: &RunningRequest, now: Tick) {
         self.in_flight -= 1;
-        if std::mem::take(&mut self.clients[index].is_quiet) {
+        if request.is_quiet {
             self.quiet.ends();
         }
         if !self.is_full() {
             self.quiet.has_room();
         }
-        self.served += 1;
+        self.wear.has_served();
         self.publish_load();
-        self.show_end(took, now);
+        self.show_end(now.since(request.taken), now);
         self.check_limits(now);
         if self.is_leaving() {
             // No other event may come that checks whether the worker is done.
@@ -202,111 +188,77 @@ impl WorkerState {
 
     fn after_answer(&mut self, index: usize, now: Tick) {
         let client = &mut self.clients[index];
-        if let Some(output) = client.output.take() {
-            self.keep_output(output);
-        }
-        let client = &mut self.clients[index];
-        client.recorder = None;
-        client.body.clear();
         let Some(connection) = client.connection.as_deref_mut() else {
             return self.close(index);
         };
-        let keeps = connection.keeps() && !client.is_gone;
-        connection.responder.finish();
-        client.phase = ClientPhase::Reading;
-        if !keeps {
-            let is_whole = client.body_ended && client.input.is_empty();
-            return if is_whole {
-                self.close(index)
-            } else {
-                self.linger(index, now)
-            };
+        if let Some(output) = connection.answered(now) {
+            if let Some(session) = &mut client.session {
+                session.is_answered = true;
+                connection.expect_by(now + REST_LIMIT);
+            }
+            self.keep_output(output);
         }
-        if client.session.is_some() {
-            return self.rest(index, now);
+        match self.clients[index].connection.as_ref().map(|it| it.phase()) {
+            Some(Phase::Idle) => {
+                self.watch_room(index, false);
+                self.keep(index, now);
+            }
+            Some(Phase::Lingering) => {
+                self.heed_deadline(index);
+                self.shut_down(index);
+                self.read(index, now);
+            }
+            Some(Phase::Reading) => {
+                self.watch_room(index, false);
+                let event = self.connection(index).and_then(|it| it.resume(now));
+                self.follow(index, event, now);
+                self.read(index, now);
+            }
+            _ => self.close(index),
         }
-        connection.asked = true;
-        self.watch_room(index, false);
-        if self.clients[index].is_portable() {
-            return self.keep(index, now);
-        }
-        self.clients[index].phase = ClientPhase::Idle;
-        self.reconsider(index, now);
-        if self.clients[index].phase == ClientPhase::Idle && self.clients[index].is_portable() {
-            self.keep(index, now);
-        }
-        self.watch(index);
     }
 
     pub(super) fn keep(&mut self, index: usize, now: Tick) {
-        let limit = now + self.settings.pool.serving.keepalive_timeout;
-        let client = &mut self.clients[index];
-        if client.session.is_some() {
-            return self.rest(index, now);
+        if self.clients[index].session.is_some() {
+            return self.give_back(index);
         }
-        client.phase = ClientPhase::Idle;
-        client.deadline = Some(limit);
-        self.alarm.set_by(limit);
+        self.heed_deadline(index);
         self.limit_idle();
         self.publish_kept();
         if self.is_leaving() {
             self.send_away(&[index], now);
-        } else if self.clients[index].readable {
-            self.read(index, now);
         }
-        self.watch(index);
-    }
-
-    pub(super) fn linger(&mut self, index: usize, now: Tick) {
-        let limit = now + LINGER_LIMIT;
-        let client = &mut self.clients[index];
-        client.phase = ClientPhase::Lingering;
-        client.deadline = Some(limit);
-        client.input.clear();
-        if let Some(connection) = &client.connection {
-            shutdown_write(connection.socket());
-        }
-        self.alarm.set_by(limit);
         self.read(index, now);
     }
 
     pub(super) fn break_off(&mut self, index: usize, now: Tick) {
         self.flush(index, now);
-        self.clients[index].is_gone = true;
+        if let Some(connection) = self.connection(index) {
+            connection.break_off();
+        }
         self.finish(index, now);
     }
 
     pub(super) fn lose_client(&mut self, index: usize) {
-        match self.clients[index].phase {
-            ClientPhase::Serving => {
-                self.clients[index].is_gone = true;
-                if let Some(output) = &mut self.clients[index].output {
-                    output.abandon();
-                }
-                self.hang_up(index);
-                self.tell_gone(index);
-                let token = self.token(index);
-                if std::mem::take(&mut self.clients[index].is_full) {
-                    self.tell(EventKind::Writable, token);
-                }
-            }
-            ClientPhase::Free => {}
-            ClientPhase::Idle
-            | ClientPhase::Reading
-            | ClientPhase::Waiting
-            | ClientPhase::Ending
-            | ClientPhase::Rest
-            | ClientPhase::Lingering => {
-                self.close(index);
-            }
+        let Some(connection) = self.connection(index) else {
+            return;
+        };
+        let event = connection.lose();
+        if self.clients[index].request.is_none() {
+            return self.close(index);
         }
+        self.hang_up(index);
+        if event.is_some() {
+            self.tell(EventKind::Gone, self.token(index));
+        }
+        self.tell_room(index);
     }
 
     pub(super) fn answer_builtin(&mut self, index: usize, now: Tick) -> bool {
         let Some(connection) = self.clients[index].connection.as_deref() else {
             return false;
         };
-        let params = connection.responder.params();
+        let params = connection.params();
         let uri = params.get(b"SCRIPT_NAME").unwrap_or_default();
         let pool = &self.settings.pool;
         let begins = || self.slot_writer().stage(RequestStage::Executing);
@@ -325,12 +277,12 @@ impl WorkerState {
 
     fn send_rest(&mut self, index: usize, mut bytes: &[u8], now: Tick) {
         use crate::sys::socket::{Readiness, wait};
-        while !bytes.is_empty() && !self.clients[index].is_gone {
-            let Some(connection) = self.clients[index].connection.as_deref() else {
+        while !bytes.is_empty() && !self.clients[index].is_gone() {
+            let Some(link) = &self.clients[index].link else {
                 break;
             };
             let timeout = self.settings.pool.serving.client_timeout;
-            if !wait(connection.socket(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
+            if !wait(link.socket.fd(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
                 break;
             }
             self.flush(index, now);

@@ -3,8 +3,7 @@
 //!
 //! Requests become quiet only if the worker is full.
 
-use super::client::ClientPhase;
-use super::leave::Leaving;
+use super::leave::Life;
 use super::state::WorkerState;
 use crate::config::Requests;
 use crate::scoreboard::layout::slot;
@@ -91,9 +90,11 @@ impl WorkerState {
     }
 
     pub(super) fn was_sent(&mut self, index: usize, now: Tick) {
-        let client = &mut self.clients[index];
-        client.sent = now;
-        if std::mem::take(&mut client.is_quiet) {
+        let Some(request) = &mut self.clients[index].request else {
+            return;
+        };
+        request.sent = now;
+        if std::mem::take(&mut request.is_quiet) {
             self.quiet.ends();
             self.settle(now);
             self.publish_load();
@@ -107,15 +108,16 @@ impl WorkerState {
         }
         if self.quiet.due().is_none_or(|due| due <= now) {
             let may = self.leaves_out_quiet();
-            let clients = self.clients.iter().enumerate();
-            let answers = clients.filter(|(_, client)| {
-                may && client.phase == ClientPhase::Serving && client.has_begun && !client.is_quiet
-            });
+            let requests = self.clients.iter_mut().enumerate();
+            let requests = requests.filter_map(|(index, client)| Some((index, client.request.as_mut()?)));
+            let mut answers: Vec<_> = requests
+                .filter(|(_, request)| may && request.has_begun() && !request.is_quiet)
+                .collect();
             let selected = self
                 .quiet
-                .select(answers.map(|(index, client)| (index, client.sent)), now);
-            for index in &selected {
-                self.clients[*index].is_quiet = true;
+                .select(answers.iter().map(|(index, request)| (*index, request.sent)), now);
+            for (index, request) in &mut answers {
+                request.is_quiet = selected.contains(index);
             }
             if !selected.is_empty() {
                 self.publish_load();
@@ -130,7 +132,9 @@ impl WorkerState {
     }
 
     pub(super) fn mind_departure(&mut self, now: Tick) {
-        if self.leaving != Leaving::Finishing || self.departure_due.is_none_or(|due| due > now) {
+        if !matches!(self.life, Life::Finishing | Life::LastWork)
+            || self.departure_due.is_none_or(|due| due > now)
+        {
             return;
         }
         self.departure_due = Some(now + FULL_FOR);

@@ -2,17 +2,14 @@
 
 use super::super::memory::Occasion;
 use super::super::router_channel::{RouterChannel, RouterGone};
-use super::client::ClientPhase;
+use super::client::Session;
 use super::state::{READ_BYTES, WorkerState};
 use crate::sys::clock;
 use crate::tick::Tick;
 use forkyard_protocol::channel::{FromWorker, HEAD_BYTES, MOST_BYTES, ToWorker};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 pub(super) const MESSAGE_BYTES: usize = HEAD_BYTES + MOST_BYTES;
-/// How long to go on reading a request body that the application ignored before closing the connection.
-const REST_LIMIT: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 32;
 
 #[derive(Debug)]
@@ -82,59 +79,48 @@ impl WorkerState {
             self.tell_router(FromWorker::Moved, session, &[]);
             return self.leave(now);
         }
-        let bytes = self.scratch[HEAD_BYTES..HEAD_BYTES + length].to_vec();
         let index = self.take_in(socket, now);
         if let Some(router) = &mut self.router {
             router.sessions += 1;
         }
         let client = &mut self.clients[index];
-        client.session = Some(session);
-        client.input = bytes;
-        if let Some(connection) = &mut client.connection {
-            (connection.shared, connection.spoken, connection.last) = (true, true, is_last);
+        client.session = Some(Session {
+            number: session,
+            is_answered: false,
+        });
+        if let (Some(link), Some(connection)) = (&mut client.link, &mut client.connection) {
+            (link.socket.shared, link.socket.spoken) = (true, true);
+            connection.set_last(is_last);
+            let event = connection.receive(&self.scratch[HEAD_BYTES..HEAD_BYTES + length], now);
+            self.follow(index, event, now);
         }
-        self.reconsider(index, now);
         self.read(index, now);
     }
 
-    pub(super) fn rest(&mut self, index: usize, now: Tick) {
-        let client = &mut self.clients[index];
-        if client.connection.as_ref().is_some_and(|it| it.is_portable()) {
-            return self.give_back(index);
-        }
-        client.phase = ClientPhase::Rest;
-        let limit = now + REST_LIMIT;
-        client.deadline = Some(limit);
-        self.alarm.set_by(limit);
-        self.reconsider(index, now);
-        if self.clients[index].phase == ClientPhase::Rest {
-            self.read(index, now);
-        }
+    pub(super) fn had_its_request(&self, index: usize) -> bool {
+        let session = &self.clients[index].session;
+        session.as_ref().is_some_and(|session| session.is_answered)
     }
 
+    /// Gives a connection back to the router, between two requests.
     pub(super) fn give_back(&mut self, index: usize) {
-        let client = &mut self.clients[index];
-        let bytes = std::mem::take(&mut client.input);
-        if bytes.len() > MOST_BYTES {
+        if !self.clients[index].is_portable() {
             return self.close(index);
         }
-        if let Some(connection) = &mut client.connection {
-            connection.shared = false;
+        if let Some(link) = &mut self.clients[index].link {
+            link.socket.shared = false;
         }
         self.hang_up(index);
-        self.end_session(index, Some(&bytes));
+        self.end_session(index, FromWorker::Kept);
         self.give_up(index);
     }
 
-    pub(super) fn end_session(&mut self, index: usize, kept: Option<&[u8]>) {
+    pub(super) fn end_session(&mut self, index: usize, how: FromWorker) {
         let Some(session) = self.clients[index].session.take() else {
             return;
         };
         self.measure();
-        match kept {
-            Some(bytes) => self.tell_router(FromWorker::Kept, session, bytes),
-            None => self.tell_router(FromWorker::Closed, session, &[]),
-        }
+        self.tell_router(how, session.number, &[]);
         if let Some(router) = &mut self.router {
             router.sessions = router.sessions.saturating_sub(1);
             router.channel.tell_want(&mut self.want);
@@ -149,8 +135,8 @@ impl WorkerState {
     }
 
     fn name_sessions(&self) {
-        for session in self.clients.iter().filter_map(|client| client.session) {
-            self.tell_router(FromWorker::Has, session, &[]);
+        for session in self.clients.iter().filter_map(|client| client.session.as_ref()) {
+            self.tell_router(FromWorker::Has, session.number, &[]);
         }
     }
 
@@ -159,7 +145,7 @@ impl WorkerState {
     }
 
     fn answer_where(&mut self) {
-        let is_working = self.is_working;
+        let is_working = self.life.is_working();
         let Some(router) = self.router.as_mut().filter(|router| !router.works && !is_working) else {
             return;
         };
@@ -173,7 +159,7 @@ impl WorkerState {
             .router
             .as_ref()
             .is_some_and(|router| router.works && router.sessions == 0);
-        if !is_free || self.is_working {
+        if !is_free || self.life.is_working() {
             return;
         }
         if let Some(router) = &mut self.router {
@@ -199,8 +185,10 @@ impl WorkerState {
 
     pub(super) fn measure(&mut self) {
         if let Some(router) = &self.router {
-            let scale = self.scale.as_mut();
-            router.channel.tell_memory(scale, self.program, Occasion::Second);
+            let program = self.wear.program;
+            router
+                .channel
+                .tell_memory(self.wear.scale(), program, Occasion::Second);
         }
     }
 

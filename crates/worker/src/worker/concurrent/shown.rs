@@ -4,7 +4,7 @@
 //! all are found while they run.
 
 use super::super::request::description;
-use super::client::ClientPhase;
+use super::client::{AnswerPhase, RunningRequest};
 use super::state::WorkerState;
 use crate::scoreboard::RequestStage;
 use crate::tick::Tick;
@@ -54,11 +54,12 @@ impl WorkerState {
 
     fn is_under_way(&self, (index, serial): (usize, u32)) -> bool {
         let client = &self.clients[index];
-        client.phase == ClientPhase::Serving && client.serial == serial && !client.is_endless
+        let request = client.request.as_ref().filter(|_| client.serial == serial);
+        request.is_some_and(|request| request.answer != AnswerPhase::Endless)
     }
 
     pub(super) fn show(&mut self, now: Tick) {
-        if self.is_working {
+        if self.life.is_working() {
             return;
         }
         while self
@@ -71,11 +72,18 @@ impl WorkerState {
         }
         if let (Some((index, serial)), true) = (self.shown.now, self.shown.due.is_some_and(|due| due <= now))
         {
-            if self.is_under_way((index, serial)) {
-                self.clients[index].was_found = true;
+            if let (true, Some(request)) = (
+                self.is_under_way((index, serial)),
+                &mut self.clients[index].request,
+            ) {
+                request.was_found = true;
             }
         }
-        let is_new = |it: &&(usize, u32)| self.is_under_way(**it) && !self.clients[it.0].was_found;
+        let was_found = |index: usize| {
+            let request = self.clients[index].request.as_ref();
+            request.is_some_and(|request| request.was_found)
+        };
+        let is_new = |it: &&(usize, u32)| self.is_under_way(**it) && !was_found(it.0);
         let first = self.shown.order.front();
         let Some(next) = self.shown.order.iter().find(is_new).or(first).copied() else {
             if self.in_flight > 0 {
@@ -84,37 +92,38 @@ impl WorkerState {
             }
             return;
         };
-        let client = &self.clients[next.0];
+        let Some(&RunningRequest { taken, was_found, .. }) = self.clients[next.0].request.as_ref() else {
+            return;
+        };
         if self.shown.now != Some(next) {
             self.shown.since = now;
         }
         let slow = self.settings.pool.logs.slow_log.as_ref().map(|log| log.timeout);
-        let found = slow.map(|slow| client.taken.max(self.shown.since) + slow + FOUND_WITHIN);
-        self.shown.due = found.filter(|_| self.in_flight > 1 && !client.was_found);
+        let found = slow.map(|slow| taken.max(self.shown.since) + slow + FOUND_WITHIN);
+        self.shown.due = found.filter(|_| self.in_flight > 1 && !was_found);
         if let Some(due) = self.shown.due {
             self.alarm.set_by(due);
         }
         if self.shown.now.replace(next) == Some(next) {
             return;
         }
-        let client = &self.clients[next.0];
-        let Some(params) = self.params(next.0) else {
+        let Some(params) = self.clients[next.0].params() else {
             return;
         };
         // A request already found must not be found again; the master looks only at executing ones.
-        let stage = if client.was_found {
+        let stage = if was_found {
             RequestStage::Info
         } else {
             RequestStage::Executing
         };
-        self.slot_writer().show(self.token(next.0), client.taken);
+        self.slot_writer().show(self.token(next.0), taken);
         self.slot_writer().describe(&description(params));
         self.slot_writer().stage(stage);
         self.show_busy(now);
     }
 
     pub(super) fn name(&self, index: usize) -> String {
-        let Some(params) = self.params(index) else {
+        let Some(params) = self.clients[index].params() else {
             return String::new();
         };
         let about = description(params);

@@ -3,32 +3,29 @@
 use super::super::EXIT_SOFTWARE;
 use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
-use super::super::connection::Connection;
+use super::super::connection::ClientSocket;
 use super::super::context::{GenerationContext, Settings, WorkerContext};
-use super::super::gauge::Gauge;
-use super::super::memory::Scale;
 use super::super::out_of_band::Want;
 use super::super::promotion::Promotion;
-use super::super::sequential::most_requests;
-use super::client::{Client, ClientPhase};
+use super::accepting::Accepting;
+use super::client::{Client, Link};
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
-use super::gather::Gathering;
-use super::leave::Leaving;
+use super::leave::Life;
 use super::native::SOURCES;
 use super::quiet::Quiet;
 use super::routed::Router;
 use super::shown::ShownRequest;
 use super::times::Alarm;
-use crate::config::Requests;
-use crate::config::{AccessLog, Pool};
-use crate::listen::AcceptPause;
+use super::wear::Wear;
+use crate::config::{AccessLog, Pool, Requests};
 use crate::scoreboard::load::Load;
 use crate::scoreboard::slot_writer::SlotWriter;
 use crate::scoreboard::{Reader, Slot};
 use crate::sys::{Error, clock, identity, sender};
 use crate::tick::Tick;
-use fastcgi::{Output, Params};
+use fastcgi::{Connection, Output, Phase, Timeouts};
+use forkyard_protocol::channel::FromWorker;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::VecDeque;
@@ -44,7 +41,6 @@ pub(super) const ROUTER: u64 = SOURCES | 4;
 
 pub(super) const EVENTS: usize = 64;
 pub(super) const READ_BYTES: usize = 128 * 1024;
-const SPARE_BYTES: usize = 64 * 1024;
 const SPARES: usize = 32;
 /// Edge-triggered. All workers get the event of a new connection, and the least busy accepts it.
 pub(super) const EDGE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
@@ -94,9 +90,9 @@ pub(super) struct WorkerState {
     pub clients: Vec<Client>,
     pub free: Vec<usize>,
     #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
-    spare: Vec<Box<Connection>>,
+    spare: Vec<Box<Connection<Tick>>>,
     #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
-    spare_outputs: Vec<Box<Output>>,
+    pub spare_outputs: Vec<Box<Output>>,
     pub scratch: Box<[u8]>,
     pub events: Events,
     /// Replaces `events` if threads take the requests.
@@ -105,21 +101,9 @@ pub(super) struct WorkerState {
     pub limit: usize,
     pub quiet: Quiet,
     pub most_idle: usize,
-    pub gauge: Gauge,
-    /// It was full or blocked and has not checked the listening socket since.
-    pub was_strained: bool,
     pub waiting: VecDeque<usize>,
-    pub listener_ready: bool,
-    pub queue_ready: bool,
-    /// Until then connections are left to siblings; afterwards this worker accepts them.
-    pub insists_at: Option<Tick>,
-    pub gathering: Gathering,
-    pub pause: AcceptPause,
-    pub accepted: u64,
-    pub served: u64,
-    pub most: Option<u64>,
-    pub scale: Option<Scale>,
-    pub program: i32,
+    pub accepting: Accepting,
+    pub wear: Wear,
     pub last_taken: Tick,
     pub shown: ShownRequest,
     pub turns: u64,
@@ -129,14 +113,10 @@ pub(super) struct WorkerState {
     pub is_native: bool,
     pub is_listening: bool,
     pub want: Want,
-    pub is_working: bool,
-    pub leaving: Leaving,
+    pub life: Life,
     pub departure_due: Option<Tick>,
     pub promotion: Option<Promotion>,
     access: Option<(AccessLog, OwnedFd)>,
-    /// The application runs in this process, so its memory counts for requests.
-    pub counts_memory: bool,
-    pub peak_memory_bytes: u64,
     pub exit_code: i32,
 }
 
@@ -184,19 +164,9 @@ impl WorkerState {
             limit: limit.max(1),
             quiet: Quiet::new(most_quiet()),
             most_idle: most_idle_connections(),
-            gauge: Gauge::default(),
-            was_strained: false,
             waiting: VecDeque::new(),
-            listener_ready: true,
-            queue_ready: true,
-            insists_at: None,
-            gathering: Gathering::begin(is_native),
-            pause: AcceptPause::default(),
-            accepted: 0,
-            served: 0,
-            most: most_requests(&context.settings.pool).filter(|_| !has_program(&context.settings.pool)),
-            scale: Scale::new(&context.settings.pool),
-            program: 0,
+            accepting: Accepting::begin(is_native),
+            wear: Wear::new(&context.settings.pool),
             last_taken: Tick::ZERO,
             shown: ShownRequest::default(),
             turns: 0,
@@ -204,13 +174,10 @@ impl WorkerState {
             is_native,
             is_listening: false,
             want: Want::Nothing,
-            is_working: false,
-            leaving: Leaving::Not,
+            life: Life::Serving,
             departure_due: None,
             promotion: None,
             access,
-            counts_memory: !is_native,
-            peak_memory_bytes: 0,
             exit_code: 0,
             settings: context.settings,
         };
@@ -264,14 +231,14 @@ impl WorkerState {
             self.notifier.tell_first();
         }
         if std::mem::take(&mut self.is_held_up) {
-            self.was_strained = true;
+            self.accepting.was_strained = true;
             self.publish_load();
             self.tell_held_up();
         }
         for event in ready {
             match event.data() {
-                LISTENER => self.listener_ready = true,
-                QUEUE => self.queue_ready = true,
+                LISTENER => self.accepting.is_ready = true,
+                QUEUE => self.accepting.queue_is_ready = true,
                 STOP_PIPE => self.hear_master(now),
                 ALARM => self.ring(now),
                 ROUTER => self.hear_router(now),
@@ -297,31 +264,31 @@ impl WorkerState {
     }
 
     pub(super) fn could_do_more(&self) -> bool {
-        let is_there = self.queue_ready || !self.waiting.is_empty();
+        let is_there = self.accepting.queue_is_ready || !self.waiting.is_empty();
         // Without a request it leaves nothing to siblings, unless connections are concentrated.
         let leaves_nothing = self.in_flight == 0 && !self.is_native;
-        let may_accept = || leaves_nothing || self.insists_at.is_none_or(|due| due <= clock::now());
-        let accepts = self.listener_ready && self.pause.deadline().is_none() && may_accept();
+        let insists_at = self.accepting.insists_at();
+        let may_accept = || leaves_nothing || insists_at.is_none_or(|due| due <= clock::now());
+        let accepts = self.accepting.may_look() && may_accept();
         self.has_room() && (is_there || (accepts && self.router.is_none()))
     }
 
     fn see(&mut self, token: u64, flags: EpollFlags, now: Tick) {
         let index = (token & 0xffff_ffff) as usize;
-        let generation = (token >> 32) as usize;
-        let is_it = |client: &&mut Client| {
-            let client = client.connection.as_ref().and_then(|connection| connection.index);
-            client == Some(generation)
-        };
-        let Some(client) = self.clients.get_mut(index).filter(is_it) else {
+        let link = self
+            .clients
+            .get_mut(index)
+            .and_then(|client| client.link.as_mut());
+        let Some(link) = link.filter(|link| u64::from(link.generation) == token >> 32) else {
             return;
         };
         let mut may_read = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
         may_read |= EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR;
         if flags.intersects(may_read) {
-            client.readable = true;
+            link.readable = true;
         }
-        client.hangs_up |= flags.intersects(may_read.difference(EpollFlags::EPOLLIN));
-        if flags.contains(EpollFlags::EPOLLOUT) && client.has_output() {
+        link.hangs_up |= flags.intersects(may_read.difference(EpollFlags::EPOLLIN));
+        if flags.contains(EpollFlags::EPOLLOUT) && self.connection(index).is_some_and(|it| it.has_output()) {
             self.go_on_sending(index, now);
         }
         self.read(index, now);
@@ -336,17 +303,29 @@ impl WorkerState {
 
     /// Adds a connection, to be read next and then watched ([`WorkerState::watch`]).
     pub(super) fn take_in(&mut self, socket: OwnedFd, now: Tick) -> usize {
-        let mut connection = Connection::begin(self.spare.pop(), socket, &self.settings);
+        let connection = match self.spare.pop() {
+            Some(spare) => spare.reuse(now),
+            None => {
+                let pool = &self.settings.pool;
+                let timeouts = Timeouts {
+                    client: pool.serving.client_timeout,
+                    keepalive: pool.serving.keepalive_timeout,
+                };
+                let limits = self.settings.wire_limits();
+                Box::new(Connection::new(limits, self.settings.repeated(), timeouts, now))
+            }
+        };
         let index = self.free_index();
         let client = &mut self.clients[index];
-        // Late events can still be matched to their connection.
-        connection.index = Some(client.next_serial() as usize);
+        client.link = Some(Link {
+            socket: ClientSocket::new(socket),
+            generation: client.next_serial(),
+            watched: None,
+            readable: true,
+            hangs_up: false,
+        });
         client.connection = Some(connection);
-        client.phase = ClientPhase::Idle;
-        client.readable = true;
-        let limit = now + self.settings.pool.serving.client_timeout;
-        client.deadline = Some(limit);
-        self.alarm.set_by(limit);
+        self.heed_deadline(index);
         index
     }
 
@@ -354,36 +333,37 @@ impl WorkerState {
     /// registration.
     pub(super) fn watch(&mut self, index: usize) {
         let client = &self.clients[index];
-        let is_waited_for = match client.phase {
-            ClientPhase::Idle | ClientPhase::Reading | ClientPhase::Rest | ClientPhase::Lingering => true,
-            ClientPhase::Serving => !client.body_ended || self.dispatch.is_none(),
-            ClientPhase::Free | ClientPhase::Waiting | ClientPhase::Ending => false,
+        let (Some(link), Some(connection)) = (&client.link, &client.connection) else {
+            return;
         };
-        if is_waited_for && client.watched.is_none() {
+        let is_waited_for = match connection.phase() {
+            Phase::Idle | Phase::Reading | Phase::Lingering => true,
+            Phase::Serving => !connection.body_ended() || self.dispatch.is_none(),
+            Phase::Waiting | Phase::Ending | Phase::Closed => false,
+        };
+        if is_waited_for && link.watched.is_none() {
             self.watch_for(index, CLIENT);
         }
     }
 
     pub(super) fn watch_room(&mut self, index: usize, is_wanted: bool) {
-        let is_watched = self.clients[index].watched == Some(CLIENT_WITHOUT_ROOM);
-        if is_wanted != is_watched {
+        let watched = self.clients[index].link.as_ref().and_then(|link| link.watched);
+        if is_wanted != (watched == Some(CLIENT_WITHOUT_ROOM)) {
             self.watch_for(index, if is_wanted { CLIENT_WITHOUT_ROOM } else { CLIENT });
         }
     }
 
     fn watch_for(&mut self, index: usize, flags: EpollFlags) {
-        let client = &mut self.clients[index];
-        let Some(connection) = &client.connection else {
+        let Some(link) = &mut self.clients[index].link else {
             return;
         };
-        let generation = connection.index.unwrap_or_default() as u64;
-        let mut event = EpollEvent::new(flags, generation << 32 | index as u64);
-        let watched = match client.watched {
-            Some(_) => self.epoll.modify(connection.socket(), &mut event),
-            None => self.epoll.add(connection.socket(), event),
+        let mut event = EpollEvent::new(flags, u64::from(link.generation) << 32 | index as u64);
+        let watched = match link.watched {
+            Some(_) => self.epoll.modify(link.socket.fd(), &mut event),
+            None => self.epoll.add(link.socket.fd(), event),
         };
         match watched {
-            Ok(()) => client.watched = Some(flags),
+            Ok(()) => link.watched = Some(flags),
             Err(errno) => {
                 log::error!("can't keep a connection: epoll_ctl: {errno}");
                 self.lose_client(index);
@@ -392,43 +372,36 @@ impl WorkerState {
     }
 
     pub(super) fn hang_up(&mut self, index: usize) {
-        let client = &mut self.clients[index];
-        if let Some(mut connection) = client.connection.take() {
-            if client.watched.take().is_some() {
-                let _ = self.epoll.delete(connection.socket());
+        if let Some(mut link) = self.clients[index].link.take() {
+            if link.watched.is_some() {
+                let _ = self.epoll.delete(link.socket.fd());
             }
-            connection.hang_up();
-            if self.spare.len() < SPARES {
-                self.spare.push(connection);
-            }
+            link.socket.hang_up();
         }
-        client.deadline = None;
-        client.input.clear();
-        client.readable = false;
     }
 
     pub(super) fn close(&mut self, index: usize) {
         self.hang_up(index);
-        self.end_session(index, None);
+        self.end_session(index, FromWorker::Closed);
         self.give_up(index);
     }
 
     pub(super) fn give_up(&mut self, index: usize) {
         let client = &mut self.clients[index];
-        if let Some(output) = client.output.take() {
-            self.keep_output(output);
-        }
-        let client = &mut self.clients[index];
-        let mut body = std::mem::take(&mut client.body);
-        body.clear();
-        body.shrink_to(SPARE_BYTES);
+        let spare = client.connection.take();
+        self.spare.extend(spare.filter(|_| self.spare.len() < SPARES));
         *client = Client {
             serial: client.serial,
-            body,
             ..Client::default()
         };
         self.waiting.retain(|other| *other != index);
         self.free.push(index);
+    }
+
+    pub(super) fn idle_clients(&self) -> Vec<usize> {
+        let clients = self.clients.iter().enumerate();
+        let idle = clients.filter(|(_, client)| client.is_in(Phase::Idle));
+        idle.map(|(index, _)| index).collect()
     }
 
     pub(super) fn keep_output(&mut self, mut output: Box<Output>) {
@@ -436,10 +409,6 @@ impl WorkerState {
             output.abandon();
             self.spare_outputs.push(output);
         }
-    }
-
-    pub(super) fn new_output(&mut self) -> Box<Output> {
-        self.spare_outputs.pop().unwrap_or_default()
     }
 
     pub(super) fn recorder(&self) -> Option<Box<Recorder>> {
@@ -457,7 +426,7 @@ impl WorkerState {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        !self.is_full() && self.leaving == Leaving::Not && !self.is_working
+        !self.is_full() && self.life == Life::Serving
     }
 
     pub(super) fn publish_load(&self) {
@@ -481,35 +450,24 @@ impl WorkerState {
     }
 
     pub(super) fn publish_kept(&self) {
-        let idle = self
-            .clients
-            .iter()
-            .filter(|client| client.phase == ClientPhase::Idle);
-        self.slot_writer().kept(idle.count() as u64);
+        self.slot_writer().kept(self.idle_clients().len() as u64);
     }
 
     pub(super) fn token(&self, index: usize) -> u64 {
         u64::from(self.clients[index].serial) << 32 | index as u64
     }
 
-    pub(super) fn params(&self, index: usize) -> Option<&Params> {
-        let client = &self.clients[index];
-        let connection = client.connection.as_deref();
-        let own = connection.map(|connection| connection.responder.params());
-        own.or(client.params.as_deref())
-    }
-
     pub(super) fn find(&self, token: u64) -> Option<usize> {
         let index = (token & 0xffff_ffff) as usize;
         let client = self.clients.get(index)?;
-        let is_it = client.phase == ClientPhase::Serving && u64::from(client.serial) == token >> 32;
+        let is_it = client.request.is_some() && u64::from(client.serial) == token >> 32;
         is_it.then_some(index)
     }
 
     pub(super) fn fail(&mut self, why: &str) {
         log::error!("worker can't go on: {why}");
         self.exit_code = EXIT_SOFTWARE;
-        self.leaving = Leaving::Done;
+        self.life = Life::Done;
         self.tell(EventKind::End, 0);
     }
 }

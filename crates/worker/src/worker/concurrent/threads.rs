@@ -162,8 +162,8 @@ impl Threads {
         self.wait(self.lock(), Wait::Client, |state| {
             let client = state.find(token).map(|index| &state.clients[index]);
             match client {
-                Some(client) if client.is_gone => Some(false),
-                Some(client) if client.is_full => None,
+                Some(client) if client.is_gone() => Some(false),
+                Some(client) if client.connection.as_ref().is_some_and(|it| it.wants_room()) => None,
                 Some(_) => Some(true),
                 None => Some(false),
             }
@@ -205,7 +205,7 @@ impl Threads {
 
     fn watch<'t>(&'t self, mut state: Locked<'t>) -> Locked<'t> {
         of(&mut state).is_watched = true;
-        let insists_at = state.insists_at.filter(|_| state.has_room());
+        let insists_at = state.accepting.insists_at().filter(|_| state.has_room());
         let timeout = insists_at.map_or(EpollTimeout::NONE, |due| {
             let left = due.since(clock::now()) + Duration::from_millis(1);
             EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
@@ -306,20 +306,16 @@ impl WorkerState {
     }
 
     fn expect_more(&mut self, index: usize) -> Option<Piece> {
-        let limit = clock::now() + self.settings.pool.serving.client_timeout;
-        let client = &mut self.clients[index];
-        client.wants_body = false;
-        if client.deadline.is_none() {
-            client.deadline = Some(limit);
-            self.alarm.set_by(limit);
+        if let Some(connection) = self.connection(index) {
+            connection.expect_body(clock::now());
         }
+        self.heed_deadline(index);
         None
     }
 
     fn expect_nothing(&mut self, index: usize, found: Piece) -> Option<Piece> {
-        let client = &mut self.clients[index];
-        if !client.has_output() {
-            client.deadline = None;
+        if let Some(connection) = self.connection(index) {
+            connection.expect_nothing();
         }
         Some(found)
     }

@@ -1,11 +1,12 @@
 //! Timeouts: one timer in the worker's epoll.
 
-use super::client::ClientPhase;
+use super::client::AnswerPhase;
 use super::events::EventKind;
 use super::state::WorkerState;
 use crate::scoreboard::counters::ExitCause;
 use crate::tick::Tick;
 use crate::worker::timeout_response;
+use fastcgi::Phase;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,19 +53,13 @@ impl Alarm {
 impl WorkerState {
     pub(super) fn ring(&mut self, now: Tick) {
         self.alarm.silence();
-        if self.insists_at.is_some_and(|due| due <= now) {
-            self.listener_ready = true;
-        }
-        if self.pause.end(now) {
-            self.listener_ready = true;
-        }
+        self.accepting.ring(now);
         for index in 0..self.clients.len() {
-            let client = &self.clients[index];
-            if client.expires.is_some_and(|due| due <= now) {
+            if self.clients[index].expires().is_some_and(|due| due <= now) {
                 self.expire(index, "execution timed out", now);
             }
-            if self.clients[index].deadline.is_some_and(|due| due <= now) {
-                self.deadline(index);
+            if self.clients[index].deadline().is_some_and(|due| due <= now) {
+                self.deadline(index, now);
             }
         }
         self.show(now);
@@ -77,11 +72,12 @@ impl WorkerState {
             }
         }
         let clients = self.clients.iter();
-        let due = clients.flat_map(|client| client.deadline.into_iter().chain(client.expires));
+        let due = clients.flat_map(|client| client.deadline().into_iter().chain(client.expires()));
         let others = [
-            self.insists_at.filter(|due| *due > now),
-            self.pause.deadline(),
-            self.want.due().filter(|due| *due > now && !self.is_working),
+            self.accepting.due(now),
+            self.want
+                .due()
+                .filter(|due| *due > now && !self.life.is_working()),
             self.shown.due(),
             self.departure_due.filter(|due| *due > now),
             self.quiet.due().filter(|due| *due > now && self.is_full()),
@@ -92,49 +88,47 @@ impl WorkerState {
         }
     }
 
-    fn deadline(&mut self, index: usize) {
-        let timeout = self.settings.pool.serving.client_timeout.as_secs_f64();
-        match self.clients[index].phase {
-            ClientPhase::Idle => {
-                self.close(index);
-                self.publish_kept();
-            }
-            ClientPhase::Reading => {
-                if !self.clients[index].has_its_answer() {
-                    log::warn!(
-                        "a connection was closed: the client did not complete its request within {timeout} s"
-                    );
-                }
-                self.close(index);
-            }
-            ClientPhase::Rest | ClientPhase::Lingering => self.close(index),
-            ClientPhase::Serving | ClientPhase::Ending => self.lose_client(index),
-            ClientPhase::Free | ClientPhase::Waiting => self.clients[index].deadline = None,
+    /// Sets the alarm for the connection's deadline.
+    pub(super) fn heed_deadline(&mut self, index: usize) {
+        if let Some(due) = self.clients[index].deadline() {
+            self.alarm.set_by(due);
+        }
+    }
+
+    fn deadline(&mut self, index: usize, now: Tick) {
+        if self.clients[index].request.is_some() || self.clients[index].is_in(Phase::Ending) {
+            return self.lose_client(index);
+        }
+        let was_idle = self.clients[index].is_in(Phase::Idle);
+        let event = self.connection(index).and_then(|it| it.expire());
+        self.follow(index, event, now);
+        if was_idle {
+            self.publish_kept();
         }
     }
 
     /// Ends the longest request for an operator; an idle stream or WebSocket only if there is no other.
     pub(super) fn end_longest(&mut self, now: Tick) {
-        let serving =
-            (0..self.clients.len()).filter(|index| self.clients[*index].phase == ClientPhase::Serving);
-        let longest = serving.min_by_key(|index| {
-            let client = &self.clients[*index];
-            (client.is_quiet || client.is_endless, client.taken)
+        let clients = self.clients.iter().enumerate();
+        let serving = clients.filter_map(|(index, client)| Some((index, client.request.as_ref()?)));
+        let longest = serving.min_by_key(|(_, request)| {
+            let is_left_alone = request.is_quiet || request.answer == AnswerPhase::Endless;
+            (is_left_alone, request.taken)
         });
         match longest {
-            Some(index) => self.expire(index, "is ended by forkyard terminate", now),
+            Some((index, _)) => self.expire(index, "is ended by forkyard terminate", now),
             None => log::info!("there is no request to end any more"),
         }
     }
 
     /// Answers a request that timed out or is ended by an operator, and notifies the application. `why`: for the log.
     fn expire(&mut self, index: usize, why: &str, now: Tick) {
-        let client = &mut self.clients[index];
-        client.expires = None;
-        if client.phase != ClientPhase::Serving {
+        let Some(request) = &mut self.clients[index].request else {
             return;
-        }
-        let took = now.since(client.taken).as_secs_f64();
+        };
+        request.expires = None;
+        let has_begun = request.has_begun();
+        let took = now.since(request.taken).as_secs_f64();
         // A thread can't be stopped; the process exits after its other requests.
         let is_stuck = self.dispatch.is_some();
         log::warn!(
@@ -149,11 +143,13 @@ impl WorkerState {
         );
         let token = self.token(index);
         self.tell(EventKind::Expired, token);
-        if self.clients[index].has_begun || self.clients[index].is_gone {
+        if has_begun || self.clients[index].is_gone() {
             self.break_off(index, now);
         } else {
             let text = timeout_response::text();
-            if let Some(recorder) = &mut self.clients[index].recorder {
+            if let Some(request) = &mut self.clients[index].request
+                && let Some(recorder) = &mut request.recorder
+            {
                 recorder.output(text.as_bytes());
             }
             self.put(index, text.as_bytes());

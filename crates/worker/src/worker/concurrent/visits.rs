@@ -2,8 +2,8 @@
 
 use super::super::request::description;
 use super::Concurrent;
-use super::client::ClientPhase;
-use super::leave::Leaving;
+use super::client::AnswerPhase;
+use super::leave::Life;
 use super::state::WorkerState;
 use crate::config::Listen;
 use crate::listen::disallowed;
@@ -53,8 +53,8 @@ impl Concurrent {
 
     fn count_accepted(&mut self) {
         let mut state = self.lock();
-        state.accepted += 1;
-        state.slot_writer().accepts(state.accepted);
+        let accepted = state.accepting.count();
+        state.slot_writer().accepts(accepted);
     }
 
     /// Registers a request that the event loop serves itself and returns its id. End it with [`Concurrent::send`] (the
@@ -63,7 +63,7 @@ impl Concurrent {
     pub fn begin_visit(&mut self, params: Params) -> u64 {
         let mut state = self.lock();
         let token = state.begin_visit(params, clock::now());
-        let is_watched = state.leaving != Leaving::Done;
+        let is_watched = state.life != Life::Done;
         drop(state);
         if let Some(watch) = self.watch.as_mut().filter(|_| is_watched) {
             watch.wake(&self.shared);
@@ -76,9 +76,10 @@ impl Concurrent {
         let mut state = self.lock();
         if let Some(index) = state.find(token) {
             let now = clock::now();
-            state.clients[index].is_endless = true;
-            state.clients[index].expires = None;
-            state.clients[index].has_begun = true;
+            if let Some(request) = &mut state.clients[index].request {
+                request.answer = AnswerPhase::Endless;
+                request.expires = None;
+            }
             state.was_sent(index, now);
             state.show(now);
         }
@@ -88,7 +89,9 @@ impl Concurrent {
     pub fn was_sent(&mut self, token: u64) {
         let mut state = self.lock();
         if let Some(index) = state.find(token) {
-            state.clients[index].has_begun = true;
+            if let Some(request) = &mut state.clients[index].request {
+                request.begin_answer();
+            }
             state.was_sent(index, clock::now());
         }
     }
@@ -107,34 +110,12 @@ impl Concurrent {
 impl WorkerState {
     fn begin_visit(&mut self, params: Params, now: Tick) -> u64 {
         let index = self.free_index();
-        self.in_flight += 1;
-        self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
-        let taken = self.last_taken;
-        let limit = self.settings.pool.serving.request_terminate_timeout;
-        let expires = limit.map(|limit| now + limit);
-        if let Some(limit) = expires {
-            self.alarm.set_by(limit);
-        }
         let mut recorder = self.recorder();
         if let Some(recorder) = &mut recorder {
             recorder.begin(now);
             recorder.describe(&description(&params), &params, None);
         }
-        let client = &mut self.clients[index];
-        client.next_serial();
-        client.phase = ClientPhase::Serving;
-        client.taken = taken;
-        client.expires = expires;
-        client.recorder = recorder;
-        client.params = Some(Box::new(params));
-        client.body_ended = true;
-        client.sent = now;
-        if let Some(due) = self.memory_due() {
-            self.alarm.set_by(due.max(now));
-        }
-        self.settle(now);
-        self.publish_load();
-        self.show_new(index, now);
+        self.begin_request(index, recorder, Some(Box::new(params)), now);
         self.token(index)
     }
 }

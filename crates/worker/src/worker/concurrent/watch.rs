@@ -83,7 +83,7 @@ fn watch(shared: &Shared) {
         }
         let waited = shared.wake.wait_timeout(state, INTERVAL);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if state.in_flight == 0 && !state.is_working && !state.is_held_up {
+        if state.in_flight == 0 && !state.life.is_working() && !state.is_held_up {
             idle_looks += 1;
             if idle_looks > IDLE_LOOKS {
                 shared.awake.store(false, Ordering::SeqCst);

@@ -153,7 +153,7 @@ impl Service {
         self.slot_writer().describe(about);
         if let Some(recorder) = &mut self.recorder {
             let connection = self.current.as_deref_mut().filter(|_| recorder.wants_peer());
-            recorder.describe(about, params, connection.and_then(Connection::peer));
+            recorder.describe(about, params, connection.and_then(|it| it.client.peer()));
         }
     }
 
@@ -195,7 +195,7 @@ impl Service {
         self.idle_watch
             .keepalive()
             .close(&connection, self.idle_watch.epoll());
-        connection.hang_up();
+        connection.client.hang_up();
         if self.spare.len() < SPARE_CONNECTIONS {
             self.spare.push(connection);
         }

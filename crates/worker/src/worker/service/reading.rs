@@ -36,7 +36,7 @@ impl Service {
             match receive(connection.socket(), &mut self.input[self.end..]) {
                 Ok(Progress::Done(0)) => return Err(NoRequest::Closed),
                 Ok(Progress::Done(count)) => {
-                    connection.spoken = true;
+                    connection.client.spoken = true;
                     self.end += count;
                     return Ok(());
                 }
