@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release --example application_pool_load [APPLICATIONS]`
 
-use forkyard::applications::action::Action;
-use forkyard::applications::event::{Event, Get, Return, SessionId, Target, Wait};
-use forkyard::applications::{ApplicationPool, Options};
-use forkyard::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::action::Action;
+use forkyard_core::applications::event::{Event, Get, Return, SessionId, Target, Wait};
+use forkyard_core::applications::{ApplicationPool, Options};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

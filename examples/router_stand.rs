@@ -8,16 +8,16 @@
 //! `router_stand FILE.toml DIRECTORY [KEY=VALUE ...]`: the file has one pool, of the runtime `rust`; each directory
 //! below the given one is an application. Orders are lines of standard input; events are JSON lines on standard output.
 
-use forkyard::applications::Options;
-use forkyard::config::{self, Applications, Pool};
-use forkyard::inspector::protocol::{FoundApplication, InspectReply, InspectRequest, Kind};
-use forkyard::router::{self, RouterStart};
-use forkyard::scoreboard::{Board, header};
-use forkyard::sys::fd::{close_all_but, pipe, receive_with, send_with, socket_pair};
-use forkyard::sys::process::{self, Side, exit_now, fork};
-use forkyard::sys::{pidfd, signal, socket, title};
-use forkyard::worker::{self, GenerationContext, Request, Settings, WorkerContext};
+use forkyard_config::{self as config, Applications, Pool};
+use forkyard_core::applications::Options;
 use forkyard_protocol::router::{AdminRequest, Instance, ToMaster, ToRouter, Unstarted};
+use forkyard_router::inspector::protocol::{FoundApplication, InspectReply, InspectRequest, Kind};
+use forkyard_router::router::{self, RouterStart};
+use forkyard_scoreboard::{Board, header};
+use forkyard_sys::fd::{close_all_but, pipe, receive_with, send_with, socket_pair};
+use forkyard_sys::process::{self, Side, exit_now, fork};
+use forkyard_sys::{pidfd, signal, socket, title};
+use forkyard_worker::worker::{self, GenerationContext, Request, Settings, WorkerContext};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
@@ -142,7 +142,7 @@ impl Stand {
         say(&json!({ "router": self.router }));
     }
 
-    fn tell(&self, what: &ToRouter<forkyard::config::Pool>, descriptors: &[RawFd]) {
+    fn tell(&self, what: &ToRouter<forkyard_config::Pool>, descriptors: &[RawFd]) {
         let message = serde_json::to_vec(what).expect("plain values");
         let _ = send_with(self.master.as_fd(), &message, descriptors);
     }
@@ -177,7 +177,7 @@ impl Stand {
                 slots: SLOTS,
                 descriptor_limit: None,
                 log_limit: 1024,
-                log_level: forkyard::config::LogLevel::Notice,
+                log_level: forkyard_config::LogLevel::Notice,
                 restart_mark: None,
                 process_name: String::new(),
                 refork_at: None,
@@ -516,7 +516,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     listener.set_nonblocking(true)?;
     let (accept_out, accept_in) = pipe(true)?;
     let messages = socket_pair(SockType::Stream)?;
-    let null = || forkyard::sys::fd::null();
+    let null = || forkyard_sys::fd::null();
     let board = Board::create("stand", SLOTS as usize)?;
     for slot in 0..SLOTS as usize {
         header::set_used(board.header(), slot, true);

@@ -1,11 +1,11 @@
 //! Starts the daemon, in the background if configured.
 
-use crate::config::Config;
-use crate::config::php::set_installed;
 use crate::handover::InheritedState;
-use crate::logs::streams_of;
 use crate::master::{self, Frontend, Handlers, RunError};
-use crate::sys::{fd, process};
+use forkyard_config::Config;
+use forkyard_config::php::set_installed;
+use forkyard_host::logs::streams_of;
+use forkyard_sys::{fd, process};
 use std::path::{Path, PathBuf};
 
 /// EX_SOFTWARE of sysexits.h: the daemon exited before it was ready.

@@ -31,30 +31,3 @@ pub use cli::main;
 /// For the fuzz target of the handover document.
 #[doc(hidden)]
 pub use handover::plan;
-
-use forkyard_core::life;
-use forkyard_protocol::jobs;
-
-// Short names for the workspace's crates, for tests and benchmarks too.
-#[doc(hidden)]
-pub use fastcgi;
-#[doc(hidden)]
-pub use forkyard_base::{indexed, origin, remedy, tick, timers};
-#[doc(hidden)]
-pub use forkyard_config as config;
-#[doc(hidden)]
-pub use forkyard_core::{applications, zygotes};
-#[doc(hidden)]
-pub use forkyard_host::{confine, listen, logs, secret};
-#[doc(hidden)]
-pub use forkyard_router::{inspector, router};
-#[doc(hidden)]
-pub use forkyard_scoreboard as scoreboard;
-#[doc(hidden)]
-pub use forkyard_scoreboard::status;
-#[doc(hidden)]
-pub use forkyard_spawn as spawn;
-#[doc(hidden)]
-pub use forkyard_sys as sys;
-#[doc(hidden)]
-pub use forkyard_worker::{abi, runtime, slowlog, worker};

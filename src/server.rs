@@ -1,12 +1,12 @@
 //! The public interface for programs that serve pools with their own functions.
 
-use crate::config::Workers;
-use crate::config::{self, LogTarget};
 use crate::daemon;
-use crate::logs::Log;
 use crate::master::{self, Frontend, Handlers, RunError};
-use crate::sys::title;
-use crate::worker::{self, ClientGone};
+use forkyard_config::Workers;
+use forkyard_config::{self as config, LogTarget};
+use forkyard_host::logs::Log;
+use forkyard_sys::title;
+use forkyard_worker::worker::{self, ClientGone};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use forkyard::config::{EXIT_INVALID, check, load};
+use forkyard_config::{EXIT_INVALID, check, load};
 
 const POOL: &str = "pm = \"static\"\nmax_children = 1\napplication = { runtime = \"rust\" }\n";
 

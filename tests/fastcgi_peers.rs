@@ -1,8 +1,8 @@
 //! The codec against clients that others wrote, over real sockets.
 
 use crate::support::prelude::*;
+use fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
 use fastcgi_client::io::{AsyncRead, AsyncWrite};
-use forkyard::fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};

@@ -1,10 +1,10 @@
 //! Input that a hostile worker, preloader or client could make up, from seeds.
 
 use crate::random::{Random, rounds};
-use forkyard::scoreboard::layout::header::{MAX_SLOTS, PAST_MAX_ACTIVE, PAST_REQUESTS, USED};
-use forkyard::scoreboard::layout::slot;
-use forkyard::scoreboard::{header, slot_reader};
-use forkyard::worker::BackendStatus;
+use forkyard_scoreboard::layout::header::{MAX_SLOTS, PAST_MAX_ACTIVE, PAST_REQUESTS, USED};
+use forkyard_scoreboard::layout::slot;
+use forkyard_scoreboard::{header, slot_reader};
+use forkyard_worker::worker::BackendStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ROUNDS: u64 = 3_000;

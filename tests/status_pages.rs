@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use forkyard::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow, ping, status};
+use forkyard_scoreboard::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow, ping, status};
 use nix::sys::signal::killpg;
 
 const PHP_FPM: &str = concat!("/usr/sbin/php-fpm", env!("FORKYARD_PHP"));

@@ -5,10 +5,10 @@ use super::control::{
     unexpected,
 };
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
-use crate::config::duration;
 use crate::control::client::Conversation;
-use crate::control::protocol::{Answer, Request};
 use clap::{Args, Subcommand};
+use forkyard_config::duration;
+use forkyard_protocol::control::{Answer, Request};
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! How the processes of a generation were started, as text.
 
 use super::control::printable;
-use crate::control::protocol::{Boot, GenerationStatus};
+use forkyard_protocol::control::{Boot, GenerationStatus};
 use std::fmt::Write;
 
 pub(super) fn preloader(generation: &GenerationStatus) -> String {

@@ -2,11 +2,11 @@
 
 use super::output::refuse;
 use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, unit};
-use crate::config::sharing::is_start_setting;
-use crate::config::{self, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Pool, Severity};
 use crate::master;
-use crate::secret;
 use clap::Args;
+use forkyard_config::sharing::is_start_setting;
+use forkyard_config::{self as config, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Pool, Severity};
+use forkyard_host::secret;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

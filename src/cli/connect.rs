@@ -2,10 +2,10 @@
 
 use super::init;
 use super::reach::as_user;
-use crate::control::protocol::PoolStatus;
-use crate::spawn::setupper::barrier;
-use crate::sys::identity::{self, Identity};
-use crate::sys::{self, accounts, socket};
+use forkyard_protocol::control::PoolStatus;
+use forkyard_spawn::setupper::barrier;
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::{self as sys, accounts, socket};
 use nix::errno::Errno;
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -5,12 +5,12 @@ use super::overview::{Sort, bounded, table};
 use super::status::{Use, details};
 use super::{CONFIG, EXIT_CONFIG, EXIT_SOFTWARE};
 use super::{colour, output};
-use crate::config::{self, Skipped};
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, Complaint, Format, Reloaded, Request, Status};
-use crate::sys::{process, terminal};
 use clap::Args;
 use forkyard_base::text::is_control;
+use forkyard_config::{self as config, Skipped};
+use forkyard_protocol::control::{Answer, Complaint, Format, Reloaded, Request, Status};
+use forkyard_sys::{process, terminal};
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -407,7 +407,7 @@ pub(super) fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::protocol::Cause;
+    use forkyard_protocol::control::Cause;
 
     #[test]
     fn what_was_done_is_said_line_by_line() {

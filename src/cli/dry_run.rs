@@ -2,7 +2,7 @@
 
 use super::control::{CommandOutcome, printable};
 use super::skipped;
-use crate::control::changes::{Changes, KeyChange, Outcome, PoolChange};
+use forkyard_protocol::changes::{Changes, KeyChange, Outcome, PoolChange};
 use std::fmt::Write as _;
 
 /// What is written is not in force.

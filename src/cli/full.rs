@@ -1,6 +1,6 @@
 //! Reports whether all workers of a pool are full.
 
-use crate::control::protocol::{PoolStatus, WorkerStatus};
+use forkyard_protocol::control::{PoolStatus, WorkerStatus};
 
 /// Returns a remark if no worker of the pool takes another request.
 pub(super) fn remark(pool: &PoolStatus) -> Option<String> {

@@ -8,10 +8,10 @@ use super::control::{
 };
 use super::last_reload::trouble;
 use super::status::{remarks, state, waiting};
-use crate::config;
 use crate::control::client::{AskError, ask};
-use crate::control::protocol::{Answer, DaemonMode, PoolStatus, Request, Status};
 use clap::Args;
+use forkyard_config as config;
+use forkyard_protocol::control::{Answer, DaemonMode, PoolStatus, Request, Status};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -2,10 +2,10 @@
 
 use super::output::refuse;
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
-use crate::config::fpm::{Journal, Line, Options};
-use crate::config::import::{apart, import};
-use crate::config::{self, Host, LogLevel};
 use clap::Args;
+use forkyard_config::fpm::{Journal, Line, Options};
+use forkyard_config::import::{apart, import};
+use forkyard_config::{self as config, Host, LogLevel};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

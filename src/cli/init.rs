@@ -349,7 +349,7 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Host};
+    use forkyard_config::{self as config, Host};
 
     #[test]
     fn every_kind_is_a_pool_that_is_right() {

@@ -8,17 +8,17 @@ mod feed;
 
 use super::control::CommandOutcome;
 use super::{CONFIG, EXIT_SOFTWARE};
-use crate::control::protocol::Status;
-use crate::jobs::{
-    CountRequest, JobName, JobsAnswer, JobsRequest, LastRequest, ListRequest, Nothing, PauseRequest,
-    PushRequest, QueueName, RunNow, RunRequest, Selected, SequenceList, SequenceName, Stats, WaitRequest,
-};
 use answers::{millis, new_job};
 use clap::{Args, Subcommand};
 use conversation::Conversation;
 pub(super) use display::age;
 use display::queues_table;
 use feed::Source;
+use forkyard_protocol::control::Status;
+use forkyard_protocol::jobs::{
+    CountRequest, JobName, JobsAnswer, JobsRequest, LastRequest, ListRequest, Nothing, PauseRequest,
+    PushRequest, QueueName, RunNow, RunRequest, Selected, SequenceList, SequenceName, Stats, WaitRequest,
+};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! What became of the last reload, as people read it.
 
 use super::control::printable;
-use crate::control::last_reload::{LastReload, ReloadCause};
-use crate::sys::clock::format_local_time;
+use forkyard_protocol::last_reload::{LastReload, ReloadCause};
+use forkyard_sys::clock::format_local_time;
 
 /// The last reload in a line; nothing of a start at which all went well.
 pub(super) fn line(last: &LastReload) -> Option<String> {
@@ -27,7 +27,7 @@ pub(super) fn trouble(last: Option<&LastReload>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::protocol::Complaint;
+    use forkyard_protocol::control::Complaint;
 
     #[test]
     fn a_start_that_went_well_is_not_told() {

@@ -2,9 +2,9 @@
 
 use super::control::{CommandOutcome, Daemon, ask_status, missing, printable, tell};
 use super::{EXIT_SOFTWARE, names};
-use crate::control::logs::{DaemonLog, PoolLog};
-use crate::control::protocol::{PoolStatus, Status};
 use clap::Args;
+use forkyard_protocol::control::{PoolStatus, Status};
+use forkyard_protocol::logs::{DaemonLog, PoolLog};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read};

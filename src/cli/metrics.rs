@@ -3,10 +3,10 @@
 mod jobs;
 mod pools;
 
-use crate::control::protocol::{PoolStatus, ProcessStatus, Status};
 use clap::ValueEnum;
 use forkyard_base::openmetrics::Kind::{Counter, Gauge};
 use forkyard_base::openmetrics::{Kind, OpenMetrics};
+use forkyard_protocol::control::{PoolStatus, ProcessStatus, Status};
 use serde_json::Value;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@
 use super::CONFIG;
 use super::control::Daemon;
 use super::health;
-use crate::config;
-use crate::control::protocol::{Answer, PoolStatus, Request, Status};
+use forkyard_config as config;
+use forkyard_protocol::control::{Answer, PoolStatus, Request, Status};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! Output macros that replace Rust's, which panic on a write error because Rust ignores SIGPIPE.
 
 use super::{EXIT_SOFTWARE, colour};
-use crate::sys::signal;
 use forkyard_base::text::is_control;
+use forkyard_sys::signal;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 

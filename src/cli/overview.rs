@@ -5,8 +5,8 @@ use super::control::printable;
 use super::last_reload;
 use super::skipped::problem;
 use super::status::{manager, mebibytes, or_none, remarks, seconds, state, waiting};
-use crate::control::protocol::{PoolStatus, Status};
 use clap::ValueEnum;
+use forkyard_protocol::control::{PoolStatus, Status};
 use std::cmp::Reverse;
 use std::fmt::Write as _;
 
@@ -215,9 +215,9 @@ fn shortened(name: &str, room: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Skipped;
-    use crate::control::protocol::{GenerationStatus, LastError, WorkerLimits};
-    use crate::scoreboard::counters::PoolCounters;
+    use forkyard_config::Skipped;
+    use forkyard_protocol::control::{GenerationStatus, LastError, WorkerLimits};
+    use forkyard_protocol::counters::PoolCounters;
 
     fn status() -> Status {
         let pool = |name: &str, busy, requests| PoolStatus {

@@ -1,7 +1,7 @@
 //! Finds sockets that a non-root user can't create, and root's sockets that no web server can connect to.
 
-use crate::config::{Address, Listen, Pool};
-use crate::sys::identity;
+use forkyard_config::{Address, Listen, Pool};
+use forkyard_sys::identity;
 use nix::unistd::{AccessFlags, access, getegid, getgroups};
 use std::path::Path;
 use std::sync::Arc;

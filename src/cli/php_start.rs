@@ -2,11 +2,11 @@
 //! `forkyard check`.
 
 use super::check::OWN;
-use crate::config::sharing::is_start_setting;
-use crate::config::{Config, LeftOut, Php, Pool, StartSetting, Trial};
-use crate::spawn::error::Ended;
-use crate::sys::identity::{self, Identity};
-use crate::sys::{clock, memfile, pidfd};
+use forkyard_config::sharing::is_start_setting;
+use forkyard_config::{Config, LeftOut, Php, Pool, StartSetting, Trial};
+use forkyard_spawn::error::Ended;
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::{clock, memfile, pidfd};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::HashMap;
 use std::ffi::OsString;

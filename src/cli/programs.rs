@@ -2,7 +2,7 @@
 
 use super::control::printable;
 use super::status::{mebibytes, or_none, seconds};
-use crate::control::protocol::ProcessStatus;
+use forkyard_protocol::control::ProcessStatus;
 use std::fmt::Write as _;
 
 pub(super) fn table(processes: &[ProcessStatus], text: &mut String) {
@@ -34,7 +34,7 @@ pub(super) fn left(orphans: u32, text: &mut String) {
 pub(super) mod tests {
     use super::super::status::{Use, look_at};
     use super::*;
-    use crate::control::protocol::{GenerationStatus, PoolStatus, Status};
+    use forkyard_protocol::control::{GenerationStatus, PoolStatus, Status};
 
     pub(in crate::cli) fn status() -> Status {
         let process = |place, pid| ProcessStatus {

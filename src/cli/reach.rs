@@ -1,10 +1,10 @@
 //! Checks that the pools' users can reach their applications' directories.
 
-use crate::config::{Application, Pool};
-use crate::spawn::setupper::{Barrier, barrier};
-use crate::sys::error::Error;
-use crate::sys::identity::{self, Identity};
-use crate::sys::process::{Apart, Finding};
+use forkyard_config::{Application, Pool};
+use forkyard_spawn::setupper::{Barrier, barrier};
+use forkyard_sys::error::Error;
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::process::{Apart, Finding};
 use nix::errno::Errno;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

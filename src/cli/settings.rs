@@ -1,7 +1,7 @@
 //! Prints the samples and renews the documents' tables of settings, for developers.
 
-use crate::config::settings;
 use clap::ValueEnum;
+use forkyard_config::settings;
 use std::fs;
 use std::io;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Shows unusable pools in answers.
 
 use super::control::printable;
-use crate::config::Skipped;
-use crate::control::protocol::{PoolStatus, Status};
+use forkyard_config::Skipped;
+use forkyard_protocol::control::{PoolStatus, Status};
 use std::fmt::Write as _;
 
 pub(super) fn take_up(status: &mut Status) {

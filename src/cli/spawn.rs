@@ -1,14 +1,14 @@
 //! `forkyard spawn`: starts an application like the daemon and reports the result. Also the env setupper.
 
-use crate::spawn::action::{SpawnOutcome, Up};
-use crate::spawn::driver::{self, Driver};
-use crate::spawn::effects::{self, Process};
-use crate::spawn::event::{Event, Token};
-use crate::spawn::plan::{Kind, Plan};
-use crate::spawn::report::Report;
-use crate::spawn::setupper::{self, Pass};
-use crate::sys::{self, clock, identity, pidfd, socket};
 use clap::Args;
+use forkyard_spawn::action::{SpawnOutcome, Up};
+use forkyard_spawn::driver::{self, Driver};
+use forkyard_spawn::effects::{self, Process};
+use forkyard_spawn::event::{Event, Token};
+use forkyard_spawn::plan::{Kind, Plan};
+use forkyard_spawn::report::Report;
+use forkyard_spawn::setupper::{self, Pass};
+use forkyard_sys::{self as sys, clock, identity, pidfd, socket};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use std::io;

@@ -2,8 +2,8 @@
 
 use super::control::printable;
 use super::jobs::age;
-use crate::control::protocol::{Applications, PoolStatus, ProcessStatus, Status, WorkerStatus};
-use crate::scoreboard::counters::ExitCause;
+use forkyard_protocol::control::{Applications, PoolStatus, ProcessStatus, Status, WorkerStatus};
+use forkyard_protocol::counters::ExitCause;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -406,10 +406,10 @@ fn number(value: &Value) -> u64 {
 pub(super) mod tests {
     use super::*;
     use crate::cli::metrics::MetricsForm;
-    use crate::control::protocol::{
+    use forkyard_protocol::control::{
         Boot, GenerationStatus, RewoundTotals, StartError, Starting, WarmUp, WorkerLimits,
     };
-    use crate::scoreboard::counters::PoolCounters;
+    use forkyard_protocol::counters::PoolCounters;
     use serde_json::json;
 
     pub(in crate::cli) fn status() -> Status {

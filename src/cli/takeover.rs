@@ -1,12 +1,12 @@
 //! The command line's part of an upgrade.
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory};
-use crate::config::Config;
 use crate::handover::{self, InheritedState};
 use crate::keeper::{self, KeeperSettings};
-use crate::logs::Log;
 use crate::master::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
-use crate::sys::{invocation, process};
+use forkyard_config::Config;
+use forkyard_host::logs::Log;
+use forkyard_sys::{invocation, process};
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::os::fd::RawFd;
@@ -55,7 +55,7 @@ pub(super) fn keep(config: &Path, background: bool) -> ExitCode {
         log::error!("it is not known where the program is");
         return ExitCode::from(EXIT_SOFTWARE);
     };
-    let failed = |error: &crate::sys::Error| {
+    let failed = |error: &forkyard_sys::Error| {
         log::error!("the keeper can't go on: {error}");
         ExitCode::from(EXIT_SOFTWARE)
     };

@@ -4,10 +4,10 @@ mod pages;
 
 use super::output::refuse;
 use super::{Arguments, EXIT_SOFTWARE, guide, php};
-use crate::config::settings;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use forkyard_config::settings;
 use roff::{Roff, roman};
 use std::fs;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! Checks pools' stop timeouts against the limit in the daemon's systemd unit.
 
-use crate::config::{Diagnostic, Kind, Loaded, Severity};
+use forkyard_config::{Diagnostic, Kind, Loaded, Severity};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(super) fn stops_late(loaded: &Loaded) -> Vec<Diagnostic> {
     };
     let control = loaded.config.global.process_control_timeout;
     let late =
-        |pool: &&std::sync::Arc<crate::config::Pool>| control + pool.replacement.stop_timeout > stop.limit;
+        |pool: &&std::sync::Arc<forkyard_config::Pool>| control + pool.replacement.stop_timeout > stop.limit;
     let pools = loaded.config.pools.iter().filter(late);
     let warnings = pools.filter_map(|pool| {
         let key = match pool.applications {

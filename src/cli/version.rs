@@ -2,8 +2,8 @@
 
 use super::control::{CommandOutcome, Daemon, printable, tell, unexpected};
 use super::{health, texts};
-use crate::control::program::Program;
-use crate::control::protocol::{Answer, Request};
+use forkyard_protocol::control::{Answer, Request};
+use forkyard_protocol::program::Program;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

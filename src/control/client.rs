@@ -1,7 +1,7 @@
 //! The client of the control socket.
 
 use super::owners_socket;
-use super::protocol::{Answer, Request};
+use forkyard_protocol::control::{Answer, Request};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Limits the connections of application owners. Root has a separate socket and limit, so that owners can't block root.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

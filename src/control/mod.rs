@@ -7,11 +7,5 @@ pub mod client;
 mod guests;
 mod session;
 
-pub use forkyard_protocol::changes;
-pub use forkyard_protocol::control as protocol;
-pub use forkyard_protocol::last_reload;
-pub use forkyard_protocol::logs;
-pub use forkyard_protocol::program;
-pub use forkyard_protocol::refusals;
 pub use guests::{Guests, MOST_GUESTS, owners_socket};
 pub use session::{MOST_SESSIONS, Session, SessionInput};

@@ -1,9 +1,9 @@
 //! The daemon's side of one connection, without blocking.
 
-use super::protocol::{Answer, LONGEST_REQUEST, Request};
-use crate::sys::guarded::Guarded;
-use crate::sys::socket::{self, Progress};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_protocol::control::{Answer, LONGEST_REQUEST, Request};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::socket::{self, Progress};
 use std::os::fd::{AsFd, OwnedFd};
 
 /// The most connections. Above it, the longest idle one is closed.

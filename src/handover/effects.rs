@@ -1,11 +1,11 @@
 //! Collects the inherited state and publishes it for the next program.
 
-use super::document::{Document, DocumentError};
-use super::frame;
-use super::names;
 use super::plan::{Facts, Kind, Plan, plan};
-use crate::config::Config;
-use crate::sys::{self, inherited, memfile, process};
+use forkyard_config::Config;
+use forkyard_protocol::handover::document::{Document, DocumentError};
+use forkyard_protocol::handover::frame;
+use forkyard_protocol::handover::names;
+use forkyard_sys::{self as sys, inherited, memfile, process};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd, RawFd};

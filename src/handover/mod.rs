@@ -7,4 +7,3 @@ mod effects;
 pub mod plan;
 
 pub use effects::{InheritedState, VARIABLES, collect, publish, rehearse};
-pub use forkyard_protocol::handover::{changes, document, frame, names};

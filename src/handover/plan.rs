@@ -4,11 +4,13 @@
 //! otherwise its channels are closed, and its workers finish and exit. A worker needs the recorded start time. An error
 //! in one entry must not stop the others.
 
-use super::document::{Document, SavedGeneration, SavedPool, SavedProgram, SavedWorker, StopRequest};
-use super::names;
-use crate::runtime::http::table_pages;
-use crate::scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
 pub use forkyard_base::descriptor::Kind;
+use forkyard_protocol::handover::document::{
+    Document, SavedGeneration, SavedPool, SavedProgram, SavedWorker, StopRequest,
+};
+use forkyard_protocol::handover::names;
+use forkyard_scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
+use forkyard_worker::runtime::http::table_pages;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The descriptors and processes that exist.
@@ -213,8 +215,8 @@ fn has_table(generation: &SavedGeneration, facts: &Facts) -> bool {
 mod tests {
     use super::super::document::VERSION;
     use super::*;
-    use crate::config::Address;
-    use crate::scoreboard::counters::PoolCounters;
+    use forkyard_config::Address;
+    use forkyard_protocol::counters::PoolCounters;
 
     fn sample() -> Document {
         let worker = |id, slot, pid| SavedWorker {

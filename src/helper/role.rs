@@ -1,12 +1,14 @@
 //! Runs the role that the document names.
 
 use super::start::{DOCUMENT, FIRST, HelperStart, Role, WorkerStart};
-use crate::logs::Log;
-use crate::runtime;
-use crate::runtime::http::{Share, gateway};
-use crate::sys::{Error, clock, fd, heap, memfile, signal, title};
-use crate::worker::{self, GenerationContext, WorkerContext};
-use crate::{inspector, reporter, router};
+use crate::reporter;
+use forkyard_host::logs::Log;
+use forkyard_router::inspector;
+use forkyard_router::router;
+use forkyard_sys::{Error, clock, fd, heap, memfile, signal, title};
+use forkyard_worker::runtime;
+use forkyard_worker::runtime::http::{Share, gateway};
+use forkyard_worker::worker::{self, GenerationContext, WorkerContext};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 

@@ -1,8 +1,8 @@
 //! The document that the daemon passes to a helper.
 
-use crate::config::{Applications, LogLevel};
-use crate::sys::identity::Identity;
-use crate::worker::Settings;
+use forkyard_config::{Applications, LogLevel};
+use forkyard_sys::identity::Identity;
+use forkyard_worker::worker::Settings;
 use serde::{Deserialize, Serialize};
 use std::os::fd::RawFd;
 

@@ -7,8 +7,8 @@
 //!     └──────────────▶ Gone ◀───────────┘
 //! ```
 
-use crate::life::backoff::{FIRST as SHORT, LONGEST, delay};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::life::backoff::{FIRST as SHORT, LONGEST, delay};
 use std::time::Duration;
 
 /// A master that ran this long is restarted without a delay.

@@ -1,16 +1,16 @@
 //! The keeper's event loop.
 
 use super::core::{Core, KeeperAction, KeeperEvent};
-use super::message::Message;
 use super::shelf::{MOST, Shelf};
-use crate::config::{LogFormat, LogLevel, LogTarget};
-use crate::handover::frame;
-use crate::handover::names::CONFIG;
-use crate::logs::{Log, stream_of};
-use crate::sys::file::OwnStream;
-use crate::sys::notify::{self, Notifier, Receiver};
-use crate::sys::process::{self, Ended, Launcher, Program};
-use crate::sys::{self, Error, clock, fd, inherited, memfile, signal, title};
+use forkyard_config::{LogFormat, LogLevel, LogTarget};
+use forkyard_host::logs::{Log, stream_of};
+use forkyard_protocol::handover::frame;
+use forkyard_protocol::handover::names::CONFIG;
+use forkyard_protocol::keeper::Message;
+use forkyard_sys::file::OwnStream;
+use forkyard_sys::notify::{self, Notifier, Receiver};
+use forkyard_sys::process::{self, Ended, Launcher, Program};
+use forkyard_sys::{self as sys, Error, clock, fd, inherited, memfile, signal, title};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::sys::signal::Signal;

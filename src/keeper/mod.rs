@@ -8,4 +8,3 @@ mod event_loop;
 pub mod shelf;
 
 pub use event_loop::{KeeperSettings, run};
-pub use forkyard_protocol::keeper as message;

@@ -3,12 +3,12 @@
 
 use super::event_loop::Master;
 use super::executor::Rights;
-use super::reload_diff::ReloadScope;
-use crate::control::last_reload::ReloadCause;
-use crate::control::program::Program;
-use crate::control::protocol::{Answer, DaemonMode, Request};
-use crate::sys::invocation;
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_protocol::control::{Answer, DaemonMode, Request};
+use forkyard_protocol::last_reload::ReloadCause;
+use forkyard_protocol::program::Program;
 use forkyard_protocol::router::AdminRequest;
+use forkyard_sys::invocation;
 use serde_json::Value;
 use std::time::Duration;
 

@@ -1,18 +1,18 @@
 //! The master's loop: input to events, events to the core, the core's actions to the executor.
 
-use super::action::{Action, ExitOutcome};
-use super::event::{CoreConfig, Event};
 use super::executor::{Executor, RunError, SIGNALS, Source};
 use super::frontend::ReadConfig;
-use super::lifecycle::Lifecycle;
-use super::manager::Manager;
 use super::pool_requests::Expulsions;
-use super::reload_diff::ReloadScope;
 use super::service::Service;
-use crate::control::last_reload::ReloadCause;
-use crate::control::protocol::DaemonMode;
-use crate::handover::document::Stopping;
-use crate::sys::{self, clock};
+use forkyard_core::master::action::{Action, ExitOutcome};
+use forkyard_core::master::event::{CoreConfig, Event};
+use forkyard_core::master::lifecycle::Lifecycle;
+use forkyard_core::master::manager::Manager;
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_protocol::control::DaemonMode;
+use forkyard_protocol::handover::document::Stopping;
+use forkyard_protocol::last_reload::ReloadCause;
+use forkyard_sys::{self as sys, clock};
 use mio::{Events, Poll};
 use signal_hook::consts::SIGCHLD;
 use signal_hook_mio::v1_0::Signals;

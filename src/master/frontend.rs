@@ -1,7 +1,7 @@
 //! How the daemon was started: as forkyard or in place of php-fpm.
 
-use crate::config::{self, Config, Diagnostic, Severity, Skipped};
-use crate::control::protocol::Complaint;
+use forkyard_config::{self as config, Config, Diagnostic, Severity, Skipped};
+use forkyard_protocol::control::Complaint;
 use std::path::{Path, PathBuf};
 
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;

@@ -14,11 +14,6 @@ mod start;
 
 pub use executor::{ApplyError, Handlers, RunError};
 pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
-pub use forkyard_core::master::{action, event};
-use forkyard_core::master::{
-    debounce, departed, exit_causes, failed_starts, heartbeat, instances, job_crash, lifecycle, manager,
-    pool_restart, program, reload_diff, reload_plan, reload_progress, resting,
-};
 pub use frontend::Frontend;
 pub(crate) use frontend::log_diagnostics;
 pub(crate) use start::run;

@@ -1,14 +1,14 @@
 //! Operators' requests for application pools, and for pools that are added and removed at run time.
 
-use super::event::{Event, PoolId};
 use super::event_loop::Master;
 use super::executor::{ApplyError, Rights};
-use super::reload_diff::ReloadScope;
-use crate::config::{self, Config, Pool, Severity};
-use crate::control::protocol::{Answer, Complaint, Request};
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_config::{self as config, Config, Pool, Severity};
+use forkyard_core::master::event::{Event, PoolId};
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_protocol::control::{Answer, Complaint, Request};
 use forkyard_protocol::router::{AdminRequest, Unstarted};
+use forkyard_sys::clock;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;

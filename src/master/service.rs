@@ -1,9 +1,9 @@
 //! Notifies the service manager: ready, reloading, stopping, the watchdog, and the pools' state.
 
 use super::executor::{Executor, Totals};
-use crate::sys::clock;
-use crate::sys::notify::Notifier;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_sys::clock;
+use forkyard_sys::notify::Notifier;
 use std::ffi::OsString;
 use std::time::Duration;
 

@@ -10,18 +10,18 @@
 //!   it with the same pid and sockets (`hand_over`). If it can't, this program reloads and continues
 //!   (`resume_service`).
 
-use super::event::Event;
 use super::event_loop::Master;
 use super::executor::UpgradeError;
 use super::frontend::say_skipped;
-use super::lifecycle::{Asker, LifecycleAction, LifecycleCause};
-use super::reload_diff::ReloadScope;
-use crate::config::OnSigterm;
-use crate::control::last_reload::{LastReload, ReloadCause};
-use crate::control::protocol::{Answer, Complaint, DaemonMode};
-use crate::logs::Log;
-use crate::sys::invocation::{self, Invocation};
-use crate::sys::{self, clock};
+use forkyard_config::OnSigterm;
+use forkyard_core::master::event::Event;
+use forkyard_core::master::lifecycle::{Asker, LifecycleAction, LifecycleCause};
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_host::logs::Log;
+use forkyard_protocol::control::{Answer, Complaint, DaemonMode};
+use forkyard_protocol::last_reload::{LastReload, ReloadCause};
+use forkyard_sys::invocation::{self, Invocation};
+use forkyard_sys::{self as sys, clock};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 impl Master {

@@ -1,23 +1,23 @@
 //! Starts the master from a configuration and the previous master's state, and cleans up after it.
 
-use super::event::{CoreConfig, Event};
 use super::event_loop::{Master, system};
 use super::executor::{Executor, Handlers, RunError, SIGNALS};
 use super::frontend::{Frontend, say_skipped};
-use super::lifecycle::Lifecycle;
-use super::manager::Manager;
-use super::reload_diff::ReloadScope;
-use super::reload_plan::Changes;
 use super::service::{Service, say_interval};
-use crate::config::{self, Config};
-use crate::control::last_reload::{LastReload, ReloadCause};
-use crate::control::protocol::Complaint;
-use crate::control::protocol::DaemonMode;
 use crate::handover::InheritedState;
-use crate::logs::Log;
-use crate::sys::file::{remove, replace};
-use crate::sys::notify::{self, Notifier};
-use crate::sys::{self, clock, fd, process, title};
+use forkyard_config::{self as config, Config};
+use forkyard_core::master::event::{CoreConfig, Event};
+use forkyard_core::master::lifecycle::Lifecycle;
+use forkyard_core::master::manager::Manager;
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_core::master::reload_plan::Changes;
+use forkyard_host::logs::Log;
+use forkyard_protocol::control::Complaint;
+use forkyard_protocol::control::DaemonMode;
+use forkyard_protocol::last_reload::{LastReload, ReloadCause};
+use forkyard_sys::file::{remove, replace};
+use forkyard_sys::notify::{self, Notifier};
+use forkyard_sys::{self as sys, clock, fd, process, title};
 use mio::{Interest, Poll};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook_mio::v1_0::Signals;
@@ -75,7 +75,7 @@ pub(crate) fn run(
     let store = Notifier::from_environment().filter(Notifier::keeps_descriptors);
     executor.context.services.is_followed = store.is_some();
     process::forget_variables(&notify::VARIABLES);
-    let names = crate::listen::fpm_variables();
+    let names = forkyard_host::listen::fpm_variables();
     let (before, stored) = (inherited.config.clone(), inherited.stored.clone());
     let document = inherited.document.as_ref();
     let stopping = document.and_then(|document| document.stopping);

@@ -1,7 +1,7 @@
 //! The configuration that the master sends to a reporter.
 
-use crate::config::{AccessLog, Limits, Pool, ProcessManager};
-use crate::sys::identity::Identity;
+use forkyard_config::{AccessLog, Limits, Pool, ProcessManager};
+use forkyard_sys::identity::Identity;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub const DESCRIPTORS: usize = 4;
 pub struct Refusal {
     /// The failure's id.
     pub id: String,
-    /// The time of the next retry, in nanoseconds of the monotonic clock ([`crate::tick::Tick`]).
+    /// The time of the next retry, in nanoseconds of the monotonic clock ([`forkyard_base::tick::Tick`]).
     pub retry_at_ns: u64,
     /// The HTML error report; `None` if only the operator may see it.
     pub page: Option<String>,
@@ -53,7 +53,7 @@ pub struct Brief {
     pub keepalive_timeout: Duration,
     /// The reporter's user; `None` keeps the master's.
     pub identity: Option<Identity>,
-    /// Whether the page shows peak memory ([`crate::config::Application::has_memory_peak`]).
+    /// Whether the page shows peak memory ([`forkyard_config::Application::has_memory_peak`]).
     #[serde(default)]
     pub has_memory_peak: bool,
     /// Start of the generation, in seconds since 1970.
@@ -82,7 +82,7 @@ impl Brief {
         let listen = pool.pages.status_listen.as_deref().unwrap_or(&pool.listen);
         Brief {
             title: title(&pool.title, &pool.name),
-            process_name: crate::sys::title::name(),
+            process_name: forkyard_sys::title::name(),
             powered_by: None,
             pool: pool.name.clone(),
             pm: pool.pm,

@@ -1,8 +1,8 @@
 //! One client connection of the reporter, without its socket.
 
 use super::pages::Pages;
-use crate::fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
-use crate::status::Snapshot;
+use fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
+use forkyard_scoreboard::status::Snapshot;
 
 /// The next event that a connection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 use super::*;
-use crate::config::{Limits as ConfigLimits, ProcessManager};
-use crate::fastcgi::{Answer, Part, Request};
 use crate::reporter::{Brief, Refusal};
-use crate::status::ListenQueue;
+use fastcgi::{Answer, Part, Request};
+use forkyard_config::{Limits as ConfigLimits, ProcessManager};
+use forkyard_scoreboard::status::ListenQueue;
 use std::time::Duration;
 
 const LIMITS: Limits = Limits {
@@ -38,7 +38,7 @@ fn brief() -> Brief {
 }
 
 fn snapshot() -> Snapshot {
-    let row = crate::status::WorkerRow {
+    let row = forkyard_scoreboard::status::WorkerRow {
         pid: 1,
         state: "Idle",
         start: 0,
@@ -177,7 +177,7 @@ fn a_503_responder_refuses_and_closes_but_shows_the_status() {
     brief.status_path = Some("/status".to_owned());
     brief.refusal = Some(Refusal {
         id: "0badcafe".to_owned(),
-        retry_at_ns: (crate::sys::clock::now() + std::time::Duration::from_secs(7)).as_nanos(),
+        retry_at_ns: (forkyard_sys::clock::now() + std::time::Duration::from_secs(7)).as_nanos(),
         page: None,
     });
     let input = [request("/index.php", "", true), request("/index.php", "", true)].concat();

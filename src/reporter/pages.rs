@@ -1,11 +1,11 @@
 //! The reporter's answers.
 
 use super::brief::{Brief, Refusal};
-use crate::fastcgi::Params;
-use crate::status::{self, Snapshot};
-use crate::sys::clock;
-use crate::tick::Tick;
-use crate::worker::snapshot::encode;
+use fastcgi::Params;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::status::{self, Snapshot};
+use forkyard_sys::clock;
+use forkyard_worker::worker::snapshot::encode;
 use std::fmt;
 
 /// php-fpm's answer for a missing script.

@@ -5,7 +5,7 @@ use super::scripts;
 use super::servers::Setup;
 use super::servers::alone::Alone;
 use crate::support::assert_contains;
-use forkyard::sys::process::Ended;
+use forkyard_sys::process::Ended;
 
 #[test]
 fn workers_are_siblings_and_outlive_the_preloader() {

@@ -2,7 +2,7 @@
 
 use super::stand::{Stand, said};
 use crate::support::prelude::*;
-use forkyard::fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
+use fastcgi::{MAX_CONTENT, RecordType, append_pair, header};
 use std::io::ErrorKind;
 
 /// The connection closes, and not by the test's timeout. Unread data is lost with it.

@@ -117,7 +117,7 @@ fn a_request_that_trickles_in_is_served() {
     let mut wire = Vec::new();
     let params = stand.params("shop", "");
     let pairs = params.pairs();
-    let request = forkyard::fastcgi::Request {
+    let request = fastcgi::Request {
         keep: true,
         params: &pairs,
         body: b"12345",

@@ -1,6 +1,6 @@
 //! A FastCGI client over a unix socket or TCP, on forkyard's own codec. (Independent peers have separate tests.)
 
-use forkyard::fastcgi::{Answer as Wire, Part, Request};
+use fastcgi::{Answer as Wire, Part, Request};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;

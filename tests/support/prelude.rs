@@ -13,7 +13,7 @@ pub use super::{
     wait_until, write_file, write_program,
 };
 pub(crate) use crate::skip::{needs_file, needs_root};
-pub use forkyard::fastcgi::Request;
+pub use fastcgi::Request;
 pub use nix::sys::signal::{Signal, kill};
 pub use nix::unistd::Pid;
 pub use serde_json::{Value, json};

@@ -15,5 +15,3 @@ pub mod life;
 pub mod master;
 pub mod spawn;
 pub mod zygotes;
-
-use forkyard_base::{indexed, origin, tick, timers};

@@ -9,10 +9,6 @@ pub mod listen;
 pub mod logs;
 pub mod secret;
 
-use forkyard_base::{remedy, tick};
-use forkyard_config as config;
-use forkyard_sys as sys;
-
 #[cfg(test)]
 #[path = "../../../tests/skip/mod.rs"]
 mod skip;

@@ -1,7 +1,7 @@
 //! Secrets in files that no other user may read.
 
-use crate::config::Secret;
-use crate::sys::identity;
+use forkyard_config::Secret;
+use forkyard_sys::identity;
 use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

@@ -3,7 +3,7 @@
 use crate::boot::Survivors;
 use crate::ffi::{Description, Php, ScriptEnd};
 use crate::sapi::PhpRuntime;
-use forkyard_scoreboard::counters::ExitCause;
+use forkyard_protocol::counters::ExitCause;
 use forkyard_sys::memfile::Placed;
 use forkyard_sys::rewind::{Rewound, Unrewindable};
 use forkyard_sys::{clock, signal};

@@ -10,12 +10,6 @@ pub mod fuzz;
 pub mod inspector;
 pub mod router;
 
-use forkyard_base::{origin, tick, timers};
-use forkyard_config as config;
-use forkyard_core::{applications, spawn};
-use forkyard_host::{confine, listen, logs};
-use forkyard_sys as sys;
-
 #[cfg(test)]
 #[path = "../../../tests/skip/mod.rs"]
 mod skip;

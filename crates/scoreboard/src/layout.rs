@@ -99,10 +99,10 @@ pub mod slot {
     pub const REWOUND_WORDS: usize = 3;
     /// When a concurrent worker last logged that all workers are full, in monotonic nanoseconds; 0 for never.
     pub const SAID_FULL: usize = REWOUND + REWOUND_WORDS;
-    /// Sender of the fatal signal ([`Sent::from_words`](crate::sys::sender::Sent::from_words)).
+    /// Sender of the fatal signal ([`Sent::from_words`](forkyard_sys::sender::Sent::from_words)).
     pub const SENDER: usize = SAID_FULL + 1;
     /// Refused requests by cause.
-    pub const REFUSED: usize = SENDER + crate::sys::sender::WORDS;
+    pub const REFUSED: usize = SENDER + forkyard_sys::sender::WORDS;
     /// By cause, for all workers: how many were logged when this worker last logged, and when (monotonic nanoseconds).
     pub const REFUSED_TOLD: usize = REFUSED + CAUSES;
     pub const REFUSED_SINCE: usize = REFUSED_TOLD + CAUSES;
@@ -119,8 +119,8 @@ pub mod slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::shm::PAGE_WORDS;
     use forkyard_protocol::refusals::CAUSES;
+    use forkyard_sys::shm::PAGE_WORDS;
 
     #[test]
     fn texts_lie_in_the_page_and_apart() {

@@ -14,9 +14,5 @@ pub mod slot_writer;
 pub mod stage;
 pub mod status;
 
-pub use forkyard_protocol::counters;
 pub use mapping::{Board, Reader, Slot, sender_offset};
 pub use stage::RequestStage;
-
-use forkyard_base::tick;
-use forkyard_sys as sys;

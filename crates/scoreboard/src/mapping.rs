@@ -1,8 +1,8 @@
 //! Mappings of the scoreboard for the master, readers and workers.
 
 use super::layout::{HEADER_PAGES, slot};
-use crate::sys::Result;
-use crate::sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
+use forkyard_sys::Result;
+use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,8 +132,8 @@ mod tests {
     use super::super::slot_writer::SlotWriter;
     use super::super::{header, slot_reader};
     use super::*;
-    use crate::sys::process::{Ended, Side, exit_now, fork, reap_pid};
-    use crate::tick::Tick;
+    use forkyard_base::tick::Tick;
+    use forkyard_sys::process::{Ended, Side, exit_now, fork, reap_pid};
 
     #[test]
     fn a_slot_is_seen_by_all_processes() {
@@ -154,7 +154,7 @@ mod tests {
         #[expect(unsafe_code, reason = "forks to be killed by its own store")]
         match unsafe { fork() }.unwrap() {
             Side::Child => {
-                crate::sys::signal::reset_in_child();
+                forkyard_sys::signal::reset_in_child();
                 act();
                 exit_now(0)
             }

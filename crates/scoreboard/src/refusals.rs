@@ -101,8 +101,8 @@ pub fn keep(header_words: &[AtomicU64], words: &[AtomicU64]) {
 mod tests {
     use super::*;
     use crate::slot_writer::SlotWriter;
-    use crate::sys::shm::PAGE_WORDS;
-    use crate::tick::Tick;
+    use forkyard_base::tick::Tick;
+    use forkyard_sys::shm::PAGE_WORDS;
 
     #[test]
     fn what_a_worker_has_refused_is_read_again() {

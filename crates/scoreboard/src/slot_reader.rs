@@ -1,13 +1,13 @@
 //! Reads slots. Their content is untrusted: lengths are bounded, numbers only displayed or clamped, and retries
 //! limited.
 
-use super::counters::ExitCause;
 use super::layout::slot;
 use super::load::Load;
 use super::stage::RequestStage;
-use crate::sys::sender::Sent;
-use crate::sys::shm::PAGE_WORDS;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_protocol::counters::ExitCause;
+use forkyard_sys::sender::Sent;
+use forkyard_sys::shm::PAGE_WORDS;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 const TRIES: usize = 64;

@@ -1,11 +1,11 @@
 //! Writes a worker's own slot.
 
-use super::counters::ExitCause;
 use super::layout::slot;
 use super::load::Load;
 use super::refusals;
 use super::stage::RequestStage;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_protocol::counters::ExitCause;
 use forkyard_protocol::refusals::RefusalCause;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

@@ -5,8 +5,8 @@ use super::effects::{Context, Effects, PORTS, Process, Sink};
 use super::event::{Event, JourneyEvent, JourneyId, Token};
 use super::machine::Machine;
 use super::plan::Plan;
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_sys::clock;
 use mio::{Events, Poll};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -31,7 +31,7 @@ pub struct Driver {
 pub fn context(program: PathBuf) -> Context {
     let foreign = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
     let is_ours = |name: &OsString| {
-        let mut others = foreign.iter().chain(&crate::sys::inherited::VARIABLES);
+        let mut others = foreign.iter().chain(&forkyard_sys::inherited::VARIABLES);
         others.any(|other| name == *other)
     };
     Context {
@@ -49,7 +49,7 @@ impl Driver {
     /// Creates an idle kit. `sink` receives the output of processes.
     ///
     /// Orphans are adopted, so a failed start can be cleaned up, only if this process is a subreaper
-    /// ([`become_subreaper`](crate::sys::process::become_subreaper)).
+    /// ([`become_subreaper`](forkyard_sys::process::become_subreaper)).
     ///
     /// # Errors
     /// Creating mio's poll failed.
@@ -135,7 +135,7 @@ impl Driver {
     }
 
     /// Reports a child reaped by the caller. Returns whether it belongs to the kit.
-    pub fn reaped(&mut self, pid: i32, ended: crate::sys::process::Ended) -> bool {
+    pub fn reaped(&mut self, pid: i32, ended: forkyard_sys::process::Ended) -> bool {
         let known = self.effects.reaped(pid, ended);
         self.drain();
         known

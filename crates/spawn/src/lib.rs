@@ -17,6 +17,3 @@ pub use workdir::parent as work_directories;
 
 /// The script that Node.js applications preload ([`plan::OwnSocket::Preloaded`]).
 pub const NODE_SCRIPT: &str = include_str!("node.js");
-
-use forkyard_base::tick;
-use forkyard_sys as sys;

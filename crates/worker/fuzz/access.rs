@@ -3,9 +3,9 @@
 use super::LoggedRequest;
 use super::head::AnswerHead;
 use super::line::{RequestFacts, render};
-use crate::config::access::{DEFAULT_FORMAT, Escape, Format, parse_format};
-use crate::sys::clock::CpuTimes;
+use forkyard_config::access::{DEFAULT_FORMAT, Escape, Format, parse_format};
 use forkyard_fuzz::{in_pieces, number_of};
+use forkyard_sys::clock::CpuTimes;
 use std::sync::LazyLock;
 
 fn request(input: &[u8], head: AnswerHead, params: Vec<Option<Vec<u8>>>) -> LoggedRequest {

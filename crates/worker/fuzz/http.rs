@@ -3,8 +3,8 @@
 use super::answer::{HttpAnswer, Malformed, Part};
 use super::head::{Framing, write};
 use super::table::{ProcessEntry, Table, words};
-use crate::config::Address;
 use fastcgi::Params;
+use forkyard_config::Address;
 use forkyard_fuzz::{in_pieces, words_of};
 
 #[derive(Debug, PartialEq)]

@@ -14,11 +14,3 @@ pub mod fuzz;
 pub mod runtime;
 pub mod slowlog;
 pub mod worker;
-
-use forkyard_base::tick;
-use forkyard_config as config;
-use forkyard_core::{life, master};
-use forkyard_host::{confine, listen, logs};
-use forkyard_scoreboard::{self as scoreboard, status};
-use forkyard_spawn as spawn;
-use forkyard_sys as sys;

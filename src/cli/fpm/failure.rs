@@ -1,8 +1,8 @@
 //! Why the daemon did not start, in php-fpm's words.
 
 use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE, RunFailure};
-use crate::listen::ListenError;
 use crate::master::{ApplyError, RunError};
+use forkyard_host::listen::ListenError;
 use nix::errno::Errno;
 use std::io;
 

@@ -7,9 +7,11 @@ use super::display::{
 };
 use super::{CommandOutcome, Conversation, EXIT_UNKNOWN, LOOK, List, Outcome, Push, failed, failure, wait};
 use crate::cli::EXIT_SOFTWARE;
-use crate::config::duration;
-use crate::jobs::{HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest, Pushed};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use forkyard_config::duration;
+use forkyard_protocol::jobs::{
+    HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest, Pushed,
+};
 use serde::de::IgnoredAny;
 use std::fmt::Write as _;
 use std::fs::File;
@@ -163,7 +165,7 @@ impl Conversation {
                 }
                 for queue in &stats.queues {
                     let starts: u64 = queue.ended.values().sum();
-                    let mean = |histogram: &crate::jobs::Histogram| {
+                    let mean = |histogram: &forkyard_protocol::jobs::Histogram| {
                         histogram.sum_ms.checked_div(histogram.count()).unwrap_or(0)
                     };
                     let _ = writeln!(

@@ -2,7 +2,7 @@
 
 use super::failed;
 use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE, control, program_directory};
-use crate::config::{self, JobsStore};
+use forkyard_config::{self as config, JobsStore};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};

@@ -2,9 +2,9 @@
 
 use super::{Outcome, Place, failed, failure};
 use crate::cli::EXIT_CONFIG;
-use crate::config::{self, Errors, Loaded, Secret};
-use crate::jobs::{JobsAnswer, JobsRequest, SecretRequest};
-use crate::secret;
+use forkyard_config::{self as config, Errors, Loaded, Secret};
+use forkyard_host::secret;
+use forkyard_protocol::jobs::{JobsAnswer, JobsRequest, SecretRequest};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -215,7 +215,7 @@ impl Conversation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::jobs::Nothing;
+    use forkyard_protocol::jobs::Nothing;
     use std::os::unix::net::UnixListener;
 
     #[test]

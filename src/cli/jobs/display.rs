@@ -1,10 +1,10 @@
 //! Formats jobs, queues and times as text.
 
 use crate::cli::output;
-use crate::jobs::{ConnectionView, JobView, KindView, QueueView, ScheduleView, SequenceView};
-use crate::sys::accounts;
-use crate::sys::clock;
-use crate::sys::terminal;
+use forkyard_protocol::jobs::{ConnectionView, JobView, KindView, QueueView, ScheduleView, SequenceView};
+use forkyard_sys::accounts;
+use forkyard_sys::clock;
+use forkyard_sys::terminal;
 use std::fmt::Write as _;
 
 const BAR: usize = 30;

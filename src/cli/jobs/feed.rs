@@ -6,8 +6,10 @@ use super::answers::encoded;
 use super::conversation::PATIENCE;
 use super::display::{Bar, sequence_bar};
 use super::{Conversation, LOOK, Outcome, Push, failure, new_job};
-use crate::jobs::{JobsAnswer, JobsRequest, NewJob, SequenceAdd, SequenceBegin, SequenceName, SequenceView};
 use clap::Args;
+use forkyard_protocol::jobs::{
+    JobsAnswer, JobsRequest, NewJob, SequenceAdd, SequenceBegin, SequenceName, SequenceView,
+};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;

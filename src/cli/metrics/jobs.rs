@@ -1,8 +1,8 @@
 //! Background jobs in numbers.
 
 use super::{Counter, Gauge, Kind, Labels, Metrics, OpenMetrics, Row, with};
-use crate::control::protocol::Status;
-use crate::jobs::{BUCKETS_MS, Histogram, QueueView, Stats};
+use forkyard_protocol::control::Status;
+use forkyard_protocol::jobs::{BUCKETS_MS, Histogram, QueueView, Stats};
 
 const ALL: &[Row<Stats>] = &[(
     "store_up",

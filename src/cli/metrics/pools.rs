@@ -2,10 +2,10 @@
 
 use super::{Counter, Gauge, Labels, Metrics, Row, labelled, seconds, with};
 use crate::cli::status::{manager, signal_name, state};
-use crate::control::last_reload::LastReload;
-use crate::control::protocol::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
-use crate::control::refusals::Refusals;
-use crate::scoreboard::counters::{ExitCause, Exits};
+use forkyard_protocol::control::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
+use forkyard_protocol::counters::{ExitCause, Exits};
+use forkyard_protocol::last_reload::LastReload;
+use forkyard_protocol::refusals::Refusals;
 
 pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let pools = labelled(status);

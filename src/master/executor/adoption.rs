@@ -11,21 +11,23 @@ use super::reports::Reports;
 use super::services::Services;
 use super::sources::Source;
 use super::worker::WorkerProcess;
-use crate::config::{Application, Config, Pool};
-use crate::confine;
-use crate::handover::{InheritedState, document, names};
-use crate::listen::{Inherited, Listener};
-use crate::logs::{Handout, open_file};
-use crate::master::action::WakeOnAccept;
-use crate::master::event::{
+use crate::handover::InheritedState;
+use forkyard_base::tick::Tick;
+use forkyard_config::{Application, Config, Pool};
+use forkyard_core::master::action::WakeOnAccept;
+use forkyard_core::master::event::{
     Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, SlotIndex, WorkerId,
 };
-use crate::scoreboard::layout::slot as field;
-use crate::scoreboard::{Board, header, slot_reader};
-use crate::sys::guarded::{Guarded, close_apart};
-use crate::sys::session::Leader;
-use crate::sys::{Error, pidfd, process};
-use crate::tick::Tick;
+use forkyard_host::confine;
+use forkyard_host::listen::{Inherited, Listener};
+use forkyard_host::logs::{Handout, open_file};
+use forkyard_protocol::handover::document;
+use forkyard_protocol::handover::names;
+use forkyard_scoreboard::layout::slot as field;
+use forkyard_scoreboard::{Board, header, slot_reader};
+use forkyard_sys::guarded::{Guarded, close_apart};
+use forkyard_sys::session::Leader;
+use forkyard_sys::{Error, pidfd, process};
 use nix::errno::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;

@@ -1,11 +1,11 @@
 //! Reasons why a configuration or a pool can't be applied.
 
-use crate::confine::ConfineError;
-use crate::listen::ListenError;
-use crate::logs::LogError;
-use crate::remedy;
-use crate::secret::SecretError;
-use crate::sys::Error;
+use forkyard_base::remedy;
+use forkyard_host::confine::ConfineError;
+use forkyard_host::listen::ListenError;
+use forkyard_host::logs::LogError;
+use forkyard_host::secret::SecretError;
+use forkyard_sys::Error;
 use nix::errno::Errno;
 
 #[derive(Debug, thiserror::Error)]

@@ -2,11 +2,11 @@
 
 use super::context::Context;
 use super::prepare::Identities;
-use crate::config::{Config, Pool, difference};
-use crate::control::changes::{Changes, Outcome, PoolChange};
-use crate::master::reload_diff::{Reason, ReloadScope};
-use crate::runtime::php::files::FingerprintCache;
-use crate::sys::accounts;
+use forkyard_config::{Config, Pool, difference};
+use forkyard_core::master::reload_diff::{Reason, ReloadScope};
+use forkyard_protocol::changes::{Changes, Outcome, PoolChange};
+use forkyard_sys::accounts;
+use forkyard_worker::runtime::php::files::FingerprintCache;
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;

@@ -9,8 +9,8 @@ use super::processes::Processes;
 use super::services::Services;
 use super::spawner::Spawner;
 use super::start_source::Starts;
-use crate::config::{Config, Pool};
-use crate::sys::Error;
+use forkyard_config::{Config, Pool};
+use forkyard_sys::Error;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -2,11 +2,11 @@
 
 use super::generation::Generation;
 use super::pools::Pools;
-use crate::master::event::{Ended, GenerationId, PoolId, WorkerId};
-use crate::master::exit_causes::cause;
-use crate::scoreboard::counters::{ExitCause, PoolCounters};
-use crate::scoreboard::{refusals, slot_reader};
-use crate::sys::rewind::Unrewindable;
+use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
+use forkyard_core::master::exit_causes::cause;
+use forkyard_protocol::counters::{ExitCause, PoolCounters};
+use forkyard_scoreboard::{refusals, slot_reader};
+use forkyard_sys::rewind::Unrewindable;
 use std::collections::HashMap;
 
 /// Counters by pool name. Applications count for their application pool, because their names are unbounded.

@@ -9,16 +9,16 @@ use super::pools::RunningPool;
 use super::programs::Programs;
 use super::reporter::Reporters;
 use super::worker::WorkerProcess;
-use crate::control::last_reload::LastReload;
-use crate::handover::changes::Changes;
-use crate::handover::document::{
+use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
+use forkyard_core::master::manager::Manager;
+use forkyard_protocol::counters::PoolCounters;
+use forkyard_protocol::handover::changes::Changes;
+use forkyard_protocol::handover::document::{
     Document, HttpSocket, SavedGeneration, SavedPool, SavedWorker, Stopping, VERSION,
 };
-use crate::handover::names;
-use crate::master::event::{GenerationId, PoolId, WorkerId};
-use crate::master::manager::Manager;
-use crate::scoreboard::counters::PoolCounters;
-use crate::sys::process;
+use forkyard_protocol::handover::names;
+use forkyard_protocol::last_reload::LastReload;
+use forkyard_sys::process;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -1,14 +1,14 @@
 //! Effects of one part of the executor on others.
 
 use super::helper_id::{HelperId, HelperStep};
-use crate::config::Pool;
-use crate::control::protocol::Answer;
-use crate::listen::Listener;
-use crate::master::event::{Ended, GenerationId, PoolId, WorkerId};
-use crate::master::pool_restart::RestartRequest;
-use crate::master::reload_diff::ReloadScope;
-use crate::spawn::report::Report;
-use crate::worker::WorkerContext;
+use forkyard_config::Pool;
+use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
+use forkyard_core::master::pool_restart::RestartRequest;
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_host::listen::Listener;
+use forkyard_protocol::control::Answer;
+use forkyard_spawn::report::Report;
+use forkyard_worker::worker::WorkerContext;
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -5,9 +5,9 @@ use super::context::Context;
 use super::control::Rights;
 use super::processes::Who;
 use super::worker::WorkerProcess;
-use crate::master::event::{Event, WorkerId};
-use crate::scoreboard::{RequestStage, slot_reader};
+use forkyard_core::master::event::{Event, WorkerId};
 use forkyard_protocol::stop_pipe::TERMINATE;
+use forkyard_scoreboard::{RequestStage, slot_reader};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 

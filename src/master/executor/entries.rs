@@ -1,6 +1,6 @@
 //! Groups lines into entries: a backtrace is one. Pure; the text is untrusted.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// The time that an entry waits for more lines: applications write backtraces line by line.

@@ -5,11 +5,11 @@
 //! names it, root owns it and no link is on its path.
 
 use super::generation::Generation;
-use crate::config::{EnvFile, dotenv};
-use crate::sys::beneath::{self, Content};
-use crate::sys::process::{self, Finding};
-use crate::sys::{identity, mounts};
-use crate::worker::Settings;
+use forkyard_config::{EnvFile, dotenv};
+use forkyard_sys::beneath::{self, Content};
+use forkyard_sys::process::{self, Finding};
+use forkyard_sys::{identity, mounts};
+use forkyard_worker::worker::Settings;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;

@@ -8,12 +8,12 @@ use super::pools::Pools;
 use super::processes::Processes;
 use super::services::Services;
 use super::sources::Source;
-use crate::logs::parse_message;
-use crate::master::event::{Event, GenerationId, PoolId, WorkerId};
-use crate::master::pool_restart::RestartRequest;
-use crate::scoreboard::slot_reader;
-use crate::sys::socket::Progress;
+use forkyard_core::master::event::{Event, GenerationId, PoolId, WorkerId};
+use forkyard_core::master::pool_restart::RestartRequest;
+use forkyard_host::logs::parse_message;
 use forkyard_protocol::accept_notify::AcceptNotice;
+use forkyard_scoreboard::slot_reader;
+use forkyard_sys::socket::Progress;
 use mio::Token;
 
 /// Reads of the accept-notify pipe per turn: 16 hold more than the pipe.
@@ -153,7 +153,7 @@ impl Processes {
     }
 }
 
-fn write_message(log: &crate::logs::Log, pool: &str, line: &[u8]) {
+fn write_message(log: &forkyard_host::logs::Log, pool: &str, line: &[u8]) {
     let (level, text) = parse_message(line);
     log.write_of_pool(level, pool, &text);
 }

@@ -1,9 +1,9 @@
 //! Why the daemon did not start, or why it ended.
 
 use super::apply_error::ApplyError;
-use crate::listen::ListenError;
-use crate::remedy;
-use crate::sys;
+use forkyard_base::remedy;
+use forkyard_host::listen::ListenError;
+use forkyard_sys as sys;
 use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
@@ -13,7 +13,7 @@ pub enum RunError {
     #[error(transparent)]
     Apply(#[from] ApplyError),
     #[error("error_log: {}{}", .0, .0.remedy())]
-    Log(#[source] crate::logs::LogError),
+    Log(#[source] forkyard_host::logs::LogError),
     #[error("failed to daemonize: {0}")]
     Background(#[source] sys::Error),
     #[error(transparent)]

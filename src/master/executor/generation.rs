@@ -5,21 +5,21 @@ use super::make::Make;
 use super::output::Lines;
 use super::reports::Reports;
 use super::sources::Source;
-use crate::config::{Application, ProcessManager};
-use crate::confine;
-use crate::indexed::Keyed;
-use crate::logs::{Handout, LogError, open_file};
-use crate::master::action::WakeOnAccept;
-use crate::master::event::{GenerationId, PoolId, WorkerId};
-use crate::runtime::http::Share;
-use crate::scoreboard::layout::header as field;
-use crate::scoreboard::{Board, header};
-use crate::sys::fd::{copy, one_way, set_nonblocking, set_send_buffer, socket_pair};
-use crate::sys::guarded::Guarded;
-use crate::sys::process::{Appender, appended_by_others};
-use crate::sys::{Error, clock, identity};
-use crate::tick::Tick;
-use crate::worker::{GenerationContext, Settings, needs_entrance};
+use forkyard_base::indexed::Keyed;
+use forkyard_base::tick::Tick;
+use forkyard_config::{Application, ProcessManager};
+use forkyard_core::master::action::WakeOnAccept;
+use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
+use forkyard_host::confine;
+use forkyard_host::logs::{Handout, LogError, open_file};
+use forkyard_scoreboard::layout::header as field;
+use forkyard_scoreboard::{Board, header};
+use forkyard_sys::fd::{copy, one_way, set_nonblocking, set_send_buffer, socket_pair};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::process::{Appender, appended_by_others};
+use forkyard_sys::{Error, clock, identity};
+use forkyard_worker::runtime::http::Share;
+use forkyard_worker::worker::{GenerationContext, Settings, needs_entrance};
 use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -346,10 +346,10 @@ impl Generation {
         let Some(resources) = &self.resources else { return };
         let (words, index) = (resources.board.header(), slot as usize);
         if let Some(page) = resources.board.slot(index) {
-            let entry = crate::scoreboard::slot_reader::read(page);
+            let entry = forkyard_scoreboard::slot_reader::read(page);
             header::add(words, field::PAST_REQUESTS, entry.requests);
             let accepts =
-                crate::scoreboard::slot_reader::word(page, crate::scoreboard::layout::slot::ACCEPTS);
+                forkyard_scoreboard::slot_reader::word(page, forkyard_scoreboard::layout::slot::ACCEPTS);
             header::add(words, field::PAST_ACCEPTS, accepts);
             header::raise(
                 words,
@@ -358,9 +358,9 @@ impl Generation {
             );
             header::raise(words, field::PAST_MAX_QUEUE, entry.max_queue);
             header::raise(words, field::PAST_MAX_MEMORY, entry.max_memory);
-            crate::scoreboard::refusals::keep(words, page);
+            forkyard_scoreboard::refusals::keep(words, page);
             let rewound =
-                crate::scoreboard::slot_reader::rewound(page, crate::scoreboard::layout::slot::REWOUND);
+                forkyard_scoreboard::slot_reader::rewound(page, forkyard_scoreboard::layout::slot::REWOUND);
             for (index, more) in rewound.into_iter().enumerate() {
                 header::add(words, field::PAST_REWOUND + index, more);
             }

@@ -1,8 +1,8 @@
 //! The state from the previous master and for the next.
 
 use super::{fd_store, upgrade};
-use crate::listen::Inherited;
-use crate::master::action::Action;
+use forkyard_core::master::action::Action;
+use forkyard_host::listen::Inherited;
 
 #[derive(Debug, Default)]
 pub(in crate::master) struct Handover {

@@ -2,8 +2,8 @@
 
 use super::handover::Handover;
 use super::pools::Pools;
-use crate::master::action::{Action, Fact};
-use crate::master::event::{GenerationId, PoolId, WorkerId};
+use forkyard_core::master::action::{Action, Fact};
+use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
 use std::collections::BTreeSet;
 
 #[derive(Debug, Clone, Default)]

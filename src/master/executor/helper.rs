@@ -2,11 +2,11 @@
 
 use super::context::InForce;
 use super::services::Services;
-use crate::config::OWN_USER;
 use crate::helper::{COMMAND, DOCUMENT, FIRST, HelperStart, Role};
-use crate::sys::identity::{self, Identity};
-use crate::sys::process::{self, Program};
-use crate::sys::{Error, memfile};
+use forkyard_config::OWN_USER;
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::process::{self, Program};
+use forkyard_sys::{Error, memfile};
 use nix::errno::Errno;
 use serde::Serialize;
 use std::ffi::OsString;

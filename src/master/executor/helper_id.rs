@@ -1,4 +1,4 @@
-use crate::master::event::PoolId;
+use forkyard_core::master::event::PoolId;
 use std::fmt;
 use std::time::Duration;
 

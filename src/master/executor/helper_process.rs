@@ -1,12 +1,12 @@
 //! One running helper process: channel, messages, heartbeat.
 
 use super::output::Lines;
-use crate::master::heartbeat::{Activity, Heartbeat, HeartbeatAction, Sample};
-use crate::sys::fd::send_with;
-use crate::sys::guarded::Guarded;
-use crate::sys::process;
-use crate::sys::{Error, clock, fd, socket};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::heartbeat::{Activity, Heartbeat, HeartbeatAction, Sample};
+use forkyard_sys::fd::send_with;
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::process;
+use forkyard_sys::{Error, clock, fd, socket};
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use std::os::fd::{AsFd, OwnedFd, RawFd};

@@ -3,10 +3,10 @@
 use super::apply_error::ApplyError;
 use super::control::private;
 use super::handover::Handover;
-use crate::config::{Address, Config, Secret};
-use crate::handover::names;
-use crate::listen::{Listener, bind};
-use crate::secret;
+use forkyard_config::{Address, Config, Secret};
+use forkyard_host::listen::{Listener, bind};
+use forkyard_host::secret;
+use forkyard_protocol::handover::names;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 

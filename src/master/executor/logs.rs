@@ -1,7 +1,7 @@
 //! Where the daemon and the pools log, for the status.
 
-use crate::config::{LogTarget, Pool};
-use crate::control::logs::{DaemonLog, PoolLog, PoolLogKind};
+use forkyard_config::{LogTarget, Pool};
+use forkyard_protocol::logs::{DaemonLog, PoolLog, PoolLogKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! The facts about a generation's start and its code.
 
-use crate::config::Trial;
-use crate::handover::document::Had;
-use crate::runtime::php::files::{self, Fingerprint, FingerprintCache};
-use crate::runtime::php::protocol::BootTimes;
 use forkyard_base::text::is_control;
+use forkyard_config::Trial;
+use forkyard_protocol::handover::document::Had;
+use forkyard_worker::runtime::php::files::{self, Fingerprint, FingerprintCache};
+use forkyard_worker::runtime::php::protocol::BootTimes;
 use std::path::PathBuf;
 
 const MOST_OF_A_NAME: usize = 100;

@@ -4,9 +4,9 @@ use super::context::{Context, InForce};
 use super::pools::Pools;
 use super::preloaders::Preloaders;
 use super::programs::Programs;
-use crate::config::ProcessManager;
-use crate::master::action::Notice;
-use crate::master::event::{Ended, GenerationId, PoolId};
+use forkyard_config::ProcessManager;
+use forkyard_core::master::action::Notice;
+use forkyard_core::master::event::{Ended, GenerationId, PoolId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The directory of a pool's compiled scripts: its user's, below the configured one.
 
-use crate::config::{OPCACHE_FILE_CACHE, Pool};
-use crate::sys::identity::Identity;
-use crate::sys::{Error, dir};
+use forkyard_config::{OPCACHE_FILE_CACHE, Pool};
+use forkyard_sys::identity::Identity;
+use forkyard_sys::{Error, dir};
 use std::sync::Arc;
 
 pub(super) fn applied(pool: &Arc<Pool>, identity: &Identity) -> Result<Arc<Pool>, Error> {

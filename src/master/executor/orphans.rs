@@ -1,16 +1,16 @@
-//! Processes that workers leave behind. [`crate::master::departed`] decides which end; the rest are counted, and end
+//! Processes that workers leave behind. [`forkyard_core::master::departed`] decides which end; the rest are counted, and end
 //! with the pool.
 
 use super::context::Context;
 use super::pools::Pools;
 use super::processes::Who;
-use crate::config::Leaves;
-use crate::master::departed::end_with_worker;
-use crate::master::event::{Ended, WorkerId};
-use crate::scoreboard::slot_reader;
-use crate::sys::clock;
-use crate::sys::session::{self, Leader};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_config::Leaves;
+use forkyard_core::master::departed::end_with_worker;
+use forkyard_core::master::event::{Ended, WorkerId};
+use forkyard_scoreboard::slot_reader;
+use forkyard_sys::clock;
+use forkyard_sys::session::{self, Leader};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 

@@ -2,10 +2,10 @@
 
 use super::entries::UnfinishedEntry;
 use super::sources::Sources;
-use crate::sys::clock;
-use crate::sys::guarded::Guarded;
-use crate::sys::socket::Progress;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_sys::clock;
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::socket::Progress;
 use std::os::fd::OwnedFd;
 
 /// The longest line before it is wrapped, in bytes; more than a worker's message.
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn lines_are_put_together_and_wrapped() {
-        let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
+        let (reader, writer) = forkyard_sys::fd::pipe(true).unwrap();
         let mut lines = Lines::new(Guarded::new(reader));
         let mut seen: Vec<Vec<u8>> = Vec::new();
         nix::unistd::write(&writer, b"one\n\ntw").unwrap();
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn lines_that_belong_together_are_given_as_one() {
-        let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
+        let (reader, writer) = forkyard_sys::fd::pipe(true).unwrap();
         let mut lines = Lines::new(Guarded::new(reader)).in_entries(true);
         let mut seen: Vec<String> = Vec::new();
         let mut see = |text: &[u8]| seen.push(String::from_utf8(text.to_vec()).unwrap());
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_line_of_just_the_length_is_not_wrapped() {
-        let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
+        let (reader, writer) = forkyard_sys::fd::pipe(true).unwrap();
         let mut lines = Lines::new(Guarded::new(reader));
         let mut seen: Vec<Vec<u8>> = Vec::new();
         nix::unistd::write(&writer, b"12345678\n123456789\n").unwrap();
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn no_character_is_cut() {
-        let (reader, writer) = crate::sys::fd::pipe(true).unwrap();
+        let (reader, writer) = forkyard_sys::fd::pipe(true).unwrap();
         let mut lines = Lines::new(Guarded::new(reader));
         let mut seen: Vec<String> = Vec::new();
         nix::unistd::write(&writer, "1234567é89\n".as_bytes()).unwrap();

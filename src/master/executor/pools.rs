@@ -12,27 +12,27 @@ use super::prepare::Identities;
 use super::services::Services;
 use super::sources::Source;
 use super::worker::WorkerProcess;
-use crate::config::{Address, Config, Global, Listen, Pool, Workers, Wrapped};
-use crate::confine::{self, Group};
-use crate::handover::document::Had;
-use crate::handover::names;
-use crate::indexed::{Indexed, Keyed};
-use crate::listen::Listener;
-use crate::master::action::{Figures, WakeOnAccept};
-use crate::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
-use crate::master::failed_starts::Errors;
-use crate::master::program::START_TIMEOUT;
-use crate::runtime::php::protocol::WARM_TIMEOUT;
-use crate::scoreboard::counters::PoolCounters;
-use crate::scoreboard::header;
-use crate::scoreboard::layout::header as word;
-use crate::sys::diag::{self, ListenQueue};
-use crate::sys::fd::{send_with, socket_pair};
-use crate::sys::guarded::Guarded;
-use crate::sys::identity::{self, Identity};
-use crate::sys::{Error, socket, title};
-use crate::tick::Tick;
-use crate::worker::{RestartMark, Settings};
+use forkyard_base::indexed::{Indexed, Keyed};
+use forkyard_base::tick::Tick;
+use forkyard_config::{Address, Config, Global, Listen, Pool, Workers, Wrapped};
+use forkyard_core::master::action::{Figures, WakeOnAccept};
+use forkyard_core::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
+use forkyard_core::master::failed_starts::Errors;
+use forkyard_core::master::program::START_TIMEOUT;
+use forkyard_host::confine::{self, Group};
+use forkyard_host::listen::Listener;
+use forkyard_protocol::counters::PoolCounters;
+use forkyard_protocol::handover::document::Had;
+use forkyard_protocol::handover::names;
+use forkyard_scoreboard::header;
+use forkyard_scoreboard::layout::header as word;
+use forkyard_sys::diag::{self, ListenQueue};
+use forkyard_sys::fd::{send_with, socket_pair};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::{Error, socket, title};
+use forkyard_worker::runtime::php::protocol::WARM_TIMEOUT;
+use forkyard_worker::worker::{RestartMark, Settings};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::collections::hash_map::Entry;
@@ -123,7 +123,7 @@ pub(in crate::master) struct Pools {
     pub(super) generations: Indexed<GenerationId, Generation>,
     pub(super) workers: HashMap<WorkerId, WorkerProcess>,
     pub(super) vacated: BTreeSet<GenerationId>,
-    pub(super) groups: Vec<crate::confine::Group>,
+    pub(super) groups: Vec<forkyard_host::confine::Group>,
     pub(super) counters: AllCounters,
     pub(super) errors: Errors,
     pub(super) last_pool: u32,

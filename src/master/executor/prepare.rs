@@ -1,4 +1,4 @@
-//! Prepares a configuration: opens what its pools need, and returns the core's event. [`crate::master::reload_plan`]
+//! Prepares a configuration: opens what its pools need, and returns the core's event. [`forkyard_core::master::reload_plan`]
 //! decides about each pool.
 
 use super::apply_error::ApplyError;
@@ -9,17 +9,17 @@ use super::pools::Pools;
 use super::pools::policy;
 use super::reporter::Reporters;
 use super::sockets::Sockets;
-use crate::config::{Config, Global, OnError, Pool, ReloadWhen};
-use crate::confine::{self, Group};
-use crate::logs::open_file;
-use crate::master::event::{CoreConfig, GenerationId, PoolId, WantedPool};
-use crate::master::reload_diff::ReloadScope;
-use crate::master::reload_plan::{self, Changes, Next, PoolFacts};
-use crate::runtime::php::files::FingerprintCache;
-use crate::sys::identity::Identity;
-use crate::sys::{accounts, clock};
-use crate::worker::Settings;
-use crate::zygotes::{self, Renewal};
+use forkyard_config::{Config, Global, OnError, Pool, ReloadWhen};
+use forkyard_core::master::event::{CoreConfig, GenerationId, PoolId, WantedPool};
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_core::master::reload_plan::{self, Changes, Next, PoolFacts};
+use forkyard_core::zygotes::{self, Renewal};
+use forkyard_host::confine::{self, Group};
+use forkyard_host::logs::open_file;
+use forkyard_sys::identity::Identity;
+use forkyard_sys::{accounts, clock};
+use forkyard_worker::runtime::php::files::FingerprintCache;
+use forkyard_worker::worker::Settings;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;

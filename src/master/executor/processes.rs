@@ -2,7 +2,7 @@
 
 use super::helper_id::HelperId;
 use super::notices;
-use crate::master::event::{Ended, GenerationId, WorkerId};
+use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 const EARLY_DEATHS: usize = 256;

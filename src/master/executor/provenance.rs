@@ -1,18 +1,18 @@
-//! The sources of a generation and their changes ([`crate::master::reload_diff`] decides what follows).
+//! The sources of a generation and their changes ([`forkyard_core::master::reload_diff`] decides what follows).
 
 use super::generation::Generation;
 use super::make::Facts;
 use super::pools::{Pools, RunningPool};
 use super::services::Services;
 use super::start_source::scan_dir;
-use crate::config::{Pool, ReloadWhen};
-use crate::handover::document::Had;
-use crate::master::action::Fact;
-use crate::master::event::{GenerationId, PoolId};
-use crate::master::reload_diff::{self, Comparison, Reason, ReloadScope};
-use crate::runtime::php::files::{Fingerprint, FingerprintCache, Origin};
-use crate::runtime::php::settings as php_settings;
-use crate::worker::Settings;
+use forkyard_config::{Pool, ReloadWhen};
+use forkyard_core::master::action::Fact;
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_core::master::reload_diff::{self, Comparison, Reason, ReloadScope};
+use forkyard_protocol::handover::document::Had;
+use forkyard_worker::runtime::php::files::{Fingerprint, FingerprintCache, Origin};
+use forkyard_worker::runtime::php::settings as php_settings;
+use forkyard_worker::worker::Settings;
 
 impl Pools {
     pub(super) fn had(&self, pool: &RunningPool) -> Option<Had> {

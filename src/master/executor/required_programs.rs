@@ -1,8 +1,8 @@
 //! The programs that a pool needs in addition to its application.
 
-use crate::config::Pool;
-use crate::config::Workers;
-use crate::runtime;
+use forkyard_config::Pool;
+use forkyard_config::Workers;
+use forkyard_worker::runtime;
 use std::path::{Path, PathBuf};
 
 pub(crate) fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {

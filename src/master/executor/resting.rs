@@ -9,10 +9,10 @@ use super::pools::Pools;
 use super::preloader::Preloader;
 use super::preloaders::Preloaders;
 use super::services::Services;
-use crate::handover::names;
-use crate::master::event::{GenerationId, PoolId};
-use crate::master::resting::{Holder, Holdings};
-use crate::sys::socket::{self, Readiness};
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_core::master::resting::{Holder, Holdings};
+use forkyard_protocol::handover::names;
+use forkyard_sys::socket::{self, Readiness};
 use std::os::fd::AsFd;
 use std::time::Duration;
 

@@ -8,10 +8,10 @@ use super::processes::Who;
 use super::sources::Source;
 use super::spawner::{Purpose, Tidings};
 use super::{Executor, notices, slow};
-use crate::control::protocol::Answer;
-use crate::master::action::{Action, Fact};
-use crate::master::event::Ended;
-use crate::sys::{clock, process};
+use forkyard_core::master::action::{Action, Fact};
+use forkyard_core::master::event::Ended;
+use forkyard_protocol::control::Answer;
+use forkyard_sys::{clock, process};
 
 impl Executor {
     pub(in crate::master) fn perform(&mut self, action: Action) {

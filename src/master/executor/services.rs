@@ -1,12 +1,12 @@
 use super::Handlers;
 use super::effect::Effect;
 use super::sources::{Source, Sources};
-use crate::config::{self, Config, Descriptors};
-use crate::confine::GroupParent;
-use crate::logs::Log;
-use crate::master::action::ExitOutcome;
-use crate::master::event::Event;
-use crate::sys::fd;
+use forkyard_config::{self as config, Config, Descriptors};
+use forkyard_core::master::action::ExitOutcome;
+use forkyard_core::master::event::Event;
+use forkyard_host::confine::GroupParent;
+use forkyard_host::logs::Log;
+use forkyard_sys::fd;
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::path::PathBuf;

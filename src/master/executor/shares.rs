@@ -1,8 +1,8 @@
 //! The pools' shares of the machine: by control groups if available, otherwise by each process's limits.
 
 use super::services::Services;
-use crate::config::{Cgroup, Pool};
-use crate::confine::{self, GroupParent};
+use forkyard_config::{Cgroup, Pool};
+use forkyard_host::confine::{self, GroupParent};
 use std::sync::Arc;
 
 impl Services {

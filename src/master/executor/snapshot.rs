@@ -2,10 +2,10 @@
 
 use super::pools::Pools;
 use super::services::Services;
-use crate::master::event::{Event, GenerationId, Row, WorkerId};
-use crate::scoreboard::layout::slot;
-use crate::scoreboard::{RequestStage, slot_reader};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::{Event, GenerationId, Row, WorkerId};
+use forkyard_scoreboard::layout::slot;
+use forkyard_scoreboard::{RequestStage, slot_reader};
 use std::sync::atomic::AtomicU64;
 
 impl Pools {

@@ -4,12 +4,12 @@ use super::context::{Context, InForce};
 use super::pools::Pools;
 use super::pools::RunningPool;
 use super::reporter::Reporters;
-use crate::config::Pool;
-use crate::listen::{ListenError, Listener, ListenerState, bind};
-use crate::master::event::PoolId;
-use crate::sys::fd::{MAX_PASSED, send_with, set_nonblocking};
-use crate::sys::process::{self, Finding};
-use crate::sys::socket;
+use forkyard_config::Pool;
+use forkyard_core::master::event::PoolId;
+use forkyard_host::listen::{ListenError, Listener, ListenerState, bind};
+use forkyard_sys::fd::{MAX_PASSED, send_with, set_nonblocking};
+use forkyard_sys::process::{self, Finding};
+use forkyard_sys::socket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 /// The first byte in the hand-off queue: its connections are unused.
@@ -211,7 +211,7 @@ impl Pools {
     }
 }
 
-fn pass_some_on(old: BorrowedFd<'_>, queue_in: BorrowedFd<'_>) -> Result<usize, crate::sys::Error> {
+fn pass_some_on(old: BorrowedFd<'_>, queue_in: BorrowedFd<'_>) -> Result<usize, forkyard_sys::Error> {
     set_nonblocking(old, true)?;
     let mut connections: Vec<OwnedFd> = Vec::new();
     while connections.len() < MAX_PASSED {

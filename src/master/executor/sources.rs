@@ -1,10 +1,10 @@
 //! The loop's sources and their tokens.
 
-use super::super::event::{GenerationId, PoolId, WorkerId};
 use super::control::ControlSocket;
 use super::helper_id::HelperId;
-use crate::sys::Error;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
+use forkyard_sys::Error;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::collections::HashMap;

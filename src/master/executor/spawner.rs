@@ -1,20 +1,20 @@
 //! The spawning kit in the master's loop: starting processes, their messages and results. The kit decides
-//! ([`crate::spawn::machine`]); its actions run between two events of the loop.
+//! ([`forkyard_spawn::machine`]); its actions run between two events of the loop.
 
 use super::output::{LINE_BYTES, Splitter};
 use super::sources::FIRST_OF_SPAWNER;
-use crate::master::event::GenerationId;
-use crate::spawn::action::{Action, JourneyAction, SpawnOutcome, Up};
-use crate::spawn::effects::{Context, Effects, PORTS, Process, SocketFile};
-use crate::spawn::error::Ended;
-use crate::spawn::event::{Event, JourneyId, Token};
-use crate::spawn::machine::Machine;
-use crate::spawn::plan::Plan;
-use crate::spawn::report::Report;
-use crate::spawn::under_way::UnderWay;
-use crate::spawn::work_directories;
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::GenerationId;
+use forkyard_spawn::action::{Action, JourneyAction, SpawnOutcome, Up};
+use forkyard_spawn::effects::{Context, Effects, PORTS, Process, SocketFile};
+use forkyard_spawn::error::Ended;
+use forkyard_spawn::event::{Event, JourneyId, Token};
+use forkyard_spawn::machine::Machine;
+use forkyard_spawn::plan::Plan;
+use forkyard_spawn::report::Report;
+use forkyard_spawn::under_way::UnderWay;
+use forkyard_spawn::work_directories;
+use forkyard_sys::clock;
 use mio::Registry;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

@@ -3,18 +3,18 @@
 use super::context::Context;
 use super::effect::Effect;
 use super::pools::Pools;
-use crate::master::event::{Ended, Event, GenerationId};
-use crate::master::failed_starts::Kept;
-use crate::spawn::error::explain_end;
-use crate::spawn::handshake::response::Surroundings;
-use crate::spawn::journey::Journey;
-use crate::spawn::plan::{Account, Plan};
-use crate::spawn::report::Report;
-use crate::spawn::self_spawn::error_id;
-use crate::spawn::step::{Route, Step};
-use crate::sys::identity::Identity;
-use crate::sys::{Error, clock};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::{Ended, Event, GenerationId};
+use forkyard_core::master::failed_starts::Kept;
+use forkyard_spawn::error::explain_end;
+use forkyard_spawn::handshake::response::Surroundings;
+use forkyard_spawn::journey::Journey;
+use forkyard_spawn::plan::{Account, Plan};
+use forkyard_spawn::report::Report;
+use forkyard_spawn::self_spawn::error_id;
+use forkyard_spawn::step::{Route, Step};
+use forkyard_sys::identity::Identity;
+use forkyard_sys::{Error, clock};
 use nix::sys::signal::Signal;
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ pub(super) fn exit_of_report(report: &Report) -> Ended {
 
 pub(super) fn account(identity: Option<Identity>) -> Account {
     let identity = identity.unwrap_or_else(|| Identity {
-        uid: crate::sys::identity::own_user(),
+        uid: forkyard_sys::identity::own_user(),
         gid: nix::unistd::Gid::effective().as_raw(),
         groups: Vec::new(),
         name: None,

@@ -1,12 +1,12 @@
 //! The sources of PHP's start as of the daemon's start or last reload; they hold for later processes.
 
 use super::services::Services;
-use crate::config::fpm::release_of;
-use crate::config::{Config, Pool};
-use crate::runtime::php::files::{Fingerprint, Origin};
-use crate::runtime::php::ini_snapshot::{Changes, IniSnapshot};
-use crate::runtime::php::settings::exposes;
-use crate::sys::memfile;
+use forkyard_config::fpm::release_of;
+use forkyard_config::{Config, Pool};
+use forkyard_sys::memfile;
+use forkyard_worker::runtime::php::files::{Fingerprint, Origin};
+use forkyard_worker::runtime::php::ini_snapshot::{Changes, IniSnapshot};
+use forkyard_worker::runtime::php::settings::exposes;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -55,7 +55,7 @@ impl Services {
 }
 
 impl Starts {
-    /// Holds until the next reload; continuing pools ([`crate::config::Skipped`]) keep theirs.
+    /// Holds until the next reload; continuing pools ([`forkyard_config::Skipped`]) keep theirs.
     pub(super) fn hold(&mut self, starts: Starts, config: &Config) {
         let mut before = std::mem::replace(self, starts);
         // A continuing preloader does not send its files again.
@@ -145,7 +145,7 @@ fn start_key(pool: &Pool) -> Option<Key> {
     })
 }
 
-/// PHP_INI_SCAN_DIR of a preloader's environment; must agree with [`crate::worker::environment`].
+/// PHP_INI_SCAN_DIR of a preloader's environment; must agree with [`forkyard_worker::worker::environment`].
 pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
     let mut own = pool.environment.env.iter().filter(|(name, _)| name == SCAN_DIR);
     let inherited = || {

@@ -10,17 +10,17 @@ use super::pools::Pools;
 use super::pools::RunningPool;
 use super::programs::{Programs, RunningProgram};
 use super::totals::BoardTotals;
-use crate::config::{Address, ProcessManager, WorkerMode};
-use crate::control::last_reload::LastReload;
-use crate::control::protocol::{self, Answer, Format, LastError, Status, WorkerLimits};
-use crate::listen::{Listener, ListenerState};
-use crate::master::event::{GenerationId, PoolId};
-use crate::master::failed_starts::KeptReport;
-use crate::scoreboard::{RequestStage, slot_reader};
-use crate::sys::clock::{self, ProcessClock};
-use crate::sys::invocation::{self, Invocation};
-use crate::sys::process;
-use crate::worker::{BackendStage, BackendStatus};
+use forkyard_config::{Address, ProcessManager, WorkerMode};
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_core::master::failed_starts::KeptReport;
+use forkyard_host::listen::{Listener, ListenerState};
+use forkyard_protocol::control::{self as protocol, Answer, Format, LastError, Status, WorkerLimits};
+use forkyard_protocol::last_reload::LastReload;
+use forkyard_scoreboard::{RequestStage, slot_reader};
+use forkyard_sys::clock::{self, ProcessClock};
+use forkyard_sys::invocation::{self, Invocation};
+use forkyard_sys::process;
+use forkyard_worker::worker::{BackendStage, BackendStatus};
 use std::collections::HashMap;
 
 /// The parts that a status shows.

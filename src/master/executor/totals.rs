@@ -2,9 +2,9 @@
 
 use super::generation::Generation;
 use super::pools::Pools;
-use crate::scoreboard::counters::PoolCounters;
-use crate::scoreboard::layout::{header as field, slot};
-use crate::scoreboard::{RequestStage, header, refusals, slot_reader};
+use forkyard_protocol::counters::PoolCounters;
+use forkyard_scoreboard::layout::{header as field, slot};
+use forkyard_scoreboard::{RequestStage, header, refusals, slot_reader};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::master) struct Totals {

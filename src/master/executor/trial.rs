@@ -2,9 +2,9 @@
 //! a pool. With forkyard's own configuration the failed start is an error.
 
 use super::generation::Generation;
-use crate::config::{LeftOut, Trial};
-use crate::control::protocol;
-use crate::worker::Settings;
+use forkyard_config::{LeftOut, Trial};
+use forkyard_protocol::control as protocol;
+use forkyard_worker::worker::Settings;
 use std::sync::Arc;
 
 impl Generation {

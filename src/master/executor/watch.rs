@@ -1,10 +1,10 @@
 //! Watches the directories of `include`: a new, changed or removed file leads to a reload, which decides what to do.
 
 use super::sources::{Source, Sources};
-use crate::config::{self, Watched};
-use crate::master::debounce::Debounce;
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_config::{self as config, Watched};
+use forkyard_core::master::debounce::Debounce;
+use forkyard_sys::clock;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags as Flags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use std::collections::HashMap;

@@ -2,11 +2,11 @@
 
 use super::output::Lines;
 use super::slow;
-use crate::master::action::Force;
-use crate::master::event::{GenerationId, StopRequest};
-use crate::sys::guarded::Guarded;
-use crate::sys::session::Leader;
-use crate::sys::{Error, pidfd, process};
+use forkyard_core::master::action::Force;
+use forkyard_core::master::event::{GenerationId, StopRequest};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::session::Leader;
+use forkyard_sys::{Error, pidfd, process};
 use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -22,9 +22,9 @@ pub(super) struct WorkerProcess {
     pub(super) output: Vec<(Lines, &'static str)>,
     /// The end of its output before it was up.
     pub(super) first_output: Vec<u8>,
-    pub(super) begun: crate::tick::Tick,
+    pub(super) begun: forkyard_base::tick::Tick,
     pub(super) up: bool,
-    pub(super) told: Option<(StopRequest, crate::tick::Tick)>,
+    pub(super) told: Option<(StopRequest, forkyard_base::tick::Tick)>,
     /// The pidfd of a worker that is not a child of this process: readable when it has ended.
     pub(super) foreign: Option<OwnedFd>,
     /// Finds the processes that such a foreign worker has started.

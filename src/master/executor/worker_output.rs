@@ -11,9 +11,9 @@ use super::output::{Lines, PipeRead, read_rest};
 use super::pools::Pools;
 use super::services::Services;
 use super::worker::WorkerProcess;
-use crate::master::event::{GenerationId, WorkerId};
-use crate::scoreboard::layout::slot;
-use crate::scoreboard::{header, slot_reader};
+use forkyard_core::master::event::{GenerationId, WorkerId};
+use forkyard_scoreboard::layout::slot;
+use forkyard_scoreboard::{header, slot_reader};
 
 const MOST_FIRST_OUTPUT: usize = 16 * 1024;
 

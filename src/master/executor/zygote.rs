@@ -1,10 +1,10 @@
 //! Pools that use a zygote.
 
 use super::generation::Generation;
-use crate::config::{Preloading, sharing};
-use crate::sys::identity::{self, Identity};
-use crate::sys::{Error, rights};
-use crate::worker::Settings;
+use forkyard_config::{Preloading, sharing};
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::{Error, rights};
+use forkyard_worker::worker::Settings;
 use nix::errno::Errno;
 use std::sync::Arc;
 

@@ -2,16 +2,16 @@
 
 use super::{Setup, directory, is_root, wait_for};
 use crate::support::prelude::*;
-use forkyard::config::{
+use forkyard_config::{
     Address, Application, Environment, Limits, Listen, LogLevel, Logs, Pages, Php, Pool, ProcessManager,
     Replacement, Serving,
 };
-use forkyard::runtime::php::protocol::{Answer, Command, SOCKET};
-use forkyard::scoreboard::Board;
-use forkyard::sys::fd::{pipe, send_with, socket_pair};
-use forkyard::sys::identity::Identity;
-use forkyard::sys::process;
-use forkyard::worker::{GenerationContext, Settings, WorkerContext};
+use forkyard_scoreboard::Board;
+use forkyard_sys::fd::{pipe, send_with, socket_pair};
+use forkyard_sys::identity::Identity;
+use forkyard_sys::process;
+use forkyard_worker::runtime::php::protocol::{Answer, Command, SOCKET};
+use forkyard_worker::worker::{GenerationContext, Settings, WorkerContext};
 use nix::sys::socket::SockType;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -197,14 +197,14 @@ fn settings(setup: &Setup, socket: &Path, php_ini: PathBuf) -> Settings {
             .limit_extensions
             .clone()
             .unwrap_or_else(|| vec![".php".to_owned(), ".phar".to_owned()]),
-        request_settings: forkyard::config::RequestSettings::All,
+        request_settings: forkyard_config::RequestSettings::All,
         php_value: setup.php_value.clone(),
         php_admin_value: setup.php_admin_value.clone(),
         preloader_idle_timeout: Duration::from_secs(60),
         start_timeout: Duration::from_secs(60),
         warm_up: 0,
         warm_up_time: Duration::ZERO,
-        preloading: forkyard::config::Preloading::Own,
+        preloading: forkyard_config::Preloading::Own,
         opcache_cache: None,
         worker: None,
     };

@@ -177,10 +177,10 @@ impl Site {
         let pairs = params.pairs();
         let encoded = |body: &[u8]| {
             let mut wire = Vec::new();
-            let request = forkyard::fastcgi::Request {
+            let request = fastcgi::Request {
                 params: &pairs,
                 body,
-                ..forkyard::fastcgi::Request::default()
+                ..fastcgi::Request::default()
             };
             request.encode(&mut wire);
             wire

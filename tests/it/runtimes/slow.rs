@@ -428,10 +428,10 @@ fn a_rust_handler_is_named_by_its_request() {
         .iter()
         .map(|(n, v)| (n.as_bytes(), v.as_bytes()))
         .collect();
-    let request = forkyard::fastcgi::Request {
+    let request = fastcgi::Request {
         params: &pairs,
         body: b"body",
-        ..forkyard::fastcgi::Request::default()
+        ..fastcgi::Request::default()
     };
     request.encode(&mut whole);
     let (begin, end) = whole.split_at(whole.len() - 8);

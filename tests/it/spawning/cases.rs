@@ -2,10 +2,10 @@
 
 use super::{Kit, SHORT, UP, other_user};
 use crate::support::prelude::*;
-use forkyard::spawn::error::Category;
-use forkyard::spawn::handshake::properties::Address;
-use forkyard::spawn::journey::StepState;
-use forkyard::spawn::step::Step;
+use forkyard_spawn::error::Category;
+use forkyard_spawn::handshake::properties::Address;
+use forkyard_spawn::journey::StepState;
+use forkyard_spawn::step::Step;
 
 #[test]
 fn a_generic_application_is_up_when_its_port_answers() {
@@ -179,7 +179,7 @@ fn a_hundred_spawns_are_under_way_at_once_and_one_that_hangs_delays_none() {
         kit.answer().unwrap_or_else(|report| panic!("{}", report.text()));
     }
     assert_eq!(kit.driver.machine().under_way(), 1);
-    kit.driver.tell(forkyard::spawn::event::Event::Shutdown);
+    kit.driver.tell(forkyard_spawn::event::Event::Shutdown);
     let Err(report) = kit.answer() else {
         panic!("it came up");
     };

@@ -2,8 +2,8 @@
 
 use super::Kit;
 use crate::support::prelude::*;
-use forkyard::spawn::error::Category;
-use forkyard::spawn::handshake::properties::Address;
+use forkyard_spawn::error::Category;
+use forkyard_spawn::handshake::properties::Address;
 
 fn example(name: &str) -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/spawning.md");
@@ -16,7 +16,7 @@ fn example(name: &str) -> String {
     code.to_owned()
 }
 
-fn plan(kit: &Kit, interpreter: &str, name: &str) -> forkyard::spawn::plan::Plan {
+fn plan(kit: &Kit, interpreter: &str, name: &str) -> forkyard_spawn::plan::Plan {
     let mut plan = kit.native("");
     fs::write(kit.root().join(name), example(name)).expect("a file");
     plan.start_command = format!("{interpreter} {name}");

@@ -2,9 +2,9 @@
 
 use super::{Kit, SHORT, UP};
 use crate::support::prelude::*;
-use forkyard::spawn::error::Category;
-use forkyard::spawn::plan::Limit;
-use forkyard::spawn::step::Step;
+use forkyard_spawn::error::Category;
+use forkyard_spawn::plan::Limit;
+use forkyard_spawn::step::Step;
 
 const STEPS: [(&str, Step); 3] = [
     ("subprocess_app_load_or_exec", Step::SubprocessAppLoadOrExec),

@@ -7,12 +7,12 @@ mod faults;
 mod setupper;
 
 use crate::support::prelude::*;
-use forkyard::spawn::action::{SpawnOutcome, Up};
-use forkyard::spawn::driver::{self, Driver};
-use forkyard::spawn::effects::{self, Process};
-use forkyard::spawn::event::Event;
-use forkyard::spawn::plan::{Account, Kind, Plan};
-use forkyard::spawn::report::Report;
+use forkyard_spawn::action::{SpawnOutcome, Up};
+use forkyard_spawn::driver::{self, Driver};
+use forkyard_spawn::effects::{self, Process};
+use forkyard_spawn::event::Event;
+use forkyard_spawn::plan::{Account, Kind, Plan};
+use forkyard_spawn::report::Report;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -108,13 +108,13 @@ impl Kit {
     fn stop(&mut self) {
         for mut process in std::mem::take(&mut self.processes) {
             process.input = None;
-            let ended = forkyard::sys::socket::wait(
+            let ended = forkyard_sys::socket::wait(
                 std::os::fd::AsFd::as_fd(&process.handle),
-                forkyard::sys::socket::Readiness::Readable,
+                forkyard_sys::socket::Readiness::Readable,
                 PATIENCE,
             );
             assert_eq!(ended, Ok(true), "process {} does not go", process.pid);
-            let _ = forkyard::sys::pidfd::reap(std::os::fd::AsFd::as_fd(&process.handle));
+            let _ = forkyard_sys::pidfd::reap(std::os::fd::AsFd::as_fd(&process.handle));
         }
         self.driver.tell(Event::Shutdown);
         self.driver.finish().expect("an end");

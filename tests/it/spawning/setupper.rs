@@ -2,10 +2,10 @@
 
 use super::{Kit, UP, other_user, text};
 use crate::support::prelude::*;
-use forkyard::spawn::error::Category;
-use forkyard::spawn::journey::StepState;
-use forkyard::spawn::plan::Limit;
-use forkyard::spawn::step::Step;
+use forkyard_spawn::error::Category;
+use forkyard_spawn::journey::StepState;
+use forkyard_spawn::plan::Limit;
+use forkyard_spawn::step::Step;
 
 fn telling(kit: &Kit) -> String {
     let file = kit.root().join("told");
@@ -102,7 +102,7 @@ fn a_user_without_an_entry_is_a_number() {
     skip_if!(needs_root());
     let mut kit = Kit::new();
     let mut plan = kit.native(&telling(&kit));
-    plan.account = forkyard::spawn::effects::account("4711", None).expect("a number");
+    plan.account = forkyard_spawn::effects::account("4711", None).expect("a number");
     plan.switch_user = true;
     kit.up(plan);
     assert!(told(&kit).contains("uid=4711 gid=4711"));
@@ -139,7 +139,7 @@ fn the_first_directory_that_bars_the_way_is_named() {
     }
 }
 
-fn with_shell(kit: &Kit, shell: &str, profile: (&str, &str)) -> forkyard::spawn::plan::Plan {
+fn with_shell(kit: &Kit, shell: &str, profile: (&str, &str)) -> forkyard_spawn::plan::Plan {
     let home = kit.scratch.path().join("home");
     fs::create_dir_all(&home).expect("a directory");
     fs::write(home.join(profile.0), profile.1).expect("a profile");
@@ -152,13 +152,13 @@ fn with_shell(kit: &Kit, shell: &str, profile: (&str, &str)) -> forkyard::spawn:
 
 fn at_home(kit: &mut Kit) {
     let home = kit.scratch.path().join("home");
-    let mut context = forkyard::spawn::driver::context(env!("CARGO_BIN_EXE_forkyard").into());
+    let mut context = forkyard_spawn::driver::context(env!("CARGO_BIN_EXE_forkyard").into());
     context.spawn_dir = kit.scratch.path().join("work");
     context
         .environment
         .retain(|(name, _)| name != "HOME" && name != "ZDOTDIR" && name != "ENV");
     context.environment.push(("HOME".into(), home.into()));
-    kit.driver = forkyard::spawn::driver::Driver::new(context, Box::new(|_, _| {})).expect("a kit");
+    kit.driver = forkyard_spawn::driver::Driver::new(context, Box::new(|_, _| {})).expect("a kit");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::index::Keys;
 use super::options::Options;
 use super::restart::Known;
 use crate::life::backoff::Backoff;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;

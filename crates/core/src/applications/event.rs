@@ -2,7 +2,7 @@
 
 use super::options::{Options, RestartMethod};
 use super::restart::RestartFiles;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::application::{AppId, Application, length};
 use super::event::SessionId;
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
-use crate::timers::SHORTEST;
+use forkyard_base::timers::SHORTEST;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why an instance is needed, most urgent first.

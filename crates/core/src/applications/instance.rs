@@ -3,7 +3,7 @@
 use super::application::AppId;
 use super::event::SessionId;
 use super::instance_state::InstanceState;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::BTreeSet;
 
 #[derive(Debug)]

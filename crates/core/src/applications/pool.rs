@@ -7,7 +7,7 @@ use super::index::Index;
 use super::instance::Instance;
 use super::timers::{Timer, Timers};
 use super::users::Users;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ mod users;
 use super::action::{Action, Force, Refusal};
 use super::event::{ErrorId, Event, Get, InstanceId, Return, SessionId, Target, Wait};
 use super::{ApplicationPool, Options, RestartFiles};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;

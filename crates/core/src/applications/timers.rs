@@ -3,7 +3,7 @@
 use super::application::AppId;
 use super::event::{InstanceId, SessionId};
 
-pub(super) type Timers = crate::timers::Timers<Timer>;
+pub(super) type Timers = forkyard_base::timers::Timers<Timer>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Timer {

@@ -4,7 +4,7 @@ use super::action::Trouble;
 use super::event::InstanceId;
 use super::instance_state::InstanceState;
 use super::pool::ApplicationPool;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::sync::Arc;
 
 /// A view of the pool.

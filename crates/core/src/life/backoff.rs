@@ -1,6 +1,6 @@
 //! Delays between failed starts: 100 ms, doubled up to a minute; reset after a minute of life.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 pub const FIRST: Duration = Duration::from_millis(100);

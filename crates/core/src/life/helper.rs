@@ -2,7 +2,7 @@
 
 use super::backoff::{Backoff, LONGEST};
 use super::{Force, Life, LifeAction, LifeCause};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// The rules of a kind of helper.

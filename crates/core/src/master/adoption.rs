@@ -179,7 +179,7 @@ impl Manager {
 mod tests {
     use super::*;
     use crate::master::event::{Policy, SlotIndex, WorkerId};
-    use crate::tick::Tick;
+    use forkyard_base::tick::Tick;
 
     fn generation(id: u32, told: Option<StopRequest>) -> AdoptedGeneration {
         AdoptedGeneration {

@@ -2,7 +2,7 @@
 //! about the next worker, so that one is forked without delay, as in php-fpm. The limit bounds the cost of a request
 //! that always crashes and is sent all the time: a fork takes about a millisecond of CPU time.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// The least limit, per second and generation: a few percent of a processor.

@@ -3,7 +3,7 @@
 use super::event::{GenerationId, SlotIndex, SpawnRequestId, WorkerId};
 use super::leave::Going;
 use super::spawn_requests::Queued;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

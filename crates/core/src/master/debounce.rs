@@ -1,6 +1,6 @@
 //! Delays the check of changed files until they are quiet, with an upper limit.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// The quiet period. A deployment of a thousand files causes one reload.

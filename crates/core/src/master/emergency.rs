@@ -1,7 +1,7 @@
 //! Emergency restart: many crashes in a short time suggest damaged shared state, such as PHP's OPcache.
 
 use crate::config::EmergencyRestart;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::VecDeque;
 
 #[derive(Debug, Default)]

@@ -1,7 +1,7 @@
 //! Events of the master's core.
 
 pub use crate::spawn::error::Ended;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 pub use forkyard_protocol::handover::document::StopRequest;
 use std::fmt;
 use std::time::Duration;

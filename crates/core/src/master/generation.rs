@@ -24,10 +24,10 @@ use super::spawn_requests::Queued;
 use super::unavailable::{FailedProcess, FailedStart};
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
-use crate::indexed::Keyed;
 use crate::life::Life;
 use crate::life::backoff::Backoff;
-use crate::tick::Tick;
+use forkyard_base::indexed::Keyed;
+use forkyard_base::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
 

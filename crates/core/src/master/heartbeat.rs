@@ -8,7 +8,7 @@
 //!
 //! If the master itself was late, only CPU time counts.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// The time from a byte to the check, and to the next byte.

@@ -1,8 +1,8 @@
 //! The instances of an application pool as the master knows them.
 
 use super::event::WorkerId;
-use crate::origin::Origin;
-use crate::tick::Tick;
+use forkyard_base::origin::Origin;
+use forkyard_base::tick::Tick;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

@@ -16,9 +16,9 @@ use super::snapshot::View;
 use super::timers::{Timer, Timers};
 use super::trials::Trials;
 use super::watchdog;
-use crate::indexed::Indexed;
 use crate::life;
-use crate::tick::Tick;
+use forkyard_base::indexed::Indexed;
+use forkyard_base::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use super::leave::LeaveCause;
 use super::manager::{Manager, Step};
 use super::snapshot::{TimedRequest, View};
 use super::watchdog::WatchdogCause;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// The time to trace a slow request that has also expired.

@@ -3,7 +3,7 @@
 use super::event::WorkerId;
 use super::snapshot::Idle;
 use crate::config::ProcessManager;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// The most workers of an ondemand generation that start at a time, as `pm.max_spawn_rate` by default.

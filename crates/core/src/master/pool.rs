@@ -5,7 +5,7 @@ use super::generation::SnapshotNumber;
 use super::ondemand::Source;
 use super::policy::Load;
 use super::snapshot::View;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

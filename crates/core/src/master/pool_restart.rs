@@ -2,7 +2,7 @@
 //! master checks `restart.txt` itself (`situation` in `src/master/executor/reload.rs`).
 
 use super::event::{GenerationId, PoolId};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::accept_notify::RestartReason;
 use std::collections::BTreeMap;
 use std::time::Duration;

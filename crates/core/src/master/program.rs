@@ -8,7 +8,7 @@
 use super::budget::Budget;
 use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
 use crate::life::{self, Force, Life, LifeCause};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// The time beyond its own start timeout, in which the spawning kit ends the start and reports the failure.

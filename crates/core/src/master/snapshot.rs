@@ -3,7 +3,7 @@
 use super::children::{Children, WorkerProgress};
 use super::event::{GenerationId, Row, WorkerId};
 use super::leave::Going;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]

@@ -13,7 +13,7 @@ use super::event::{
 };
 use super::manager::Manager;
 use crate::config::ProcessManager;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 const POOL: PoolId = PoolId(7);

@@ -2,7 +2,7 @@
 
 use super::event::{GenerationId, PoolId, WorkerId};
 
-pub(super) type Timers = crate::timers::Timers<Timer>;
+pub(super) type Timers = forkyard_base::timers::Timers<Timer>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Timer {

@@ -7,7 +7,7 @@ use super::journey::Journey;
 use super::plan::Plan;
 use super::report::Report;
 use super::step::Route;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::sync::Arc;
 
 /// An action, to be performed at once and in order.

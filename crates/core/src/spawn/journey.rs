@@ -10,7 +10,7 @@
 //! The kit's own steps follow the arrows. The new process's reports are taken as they are.
 
 use super::step::{Party, Route, Step};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 

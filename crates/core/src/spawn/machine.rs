@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::report::{ErrorId, Report};
 use super::self_spawn::error_id;
 use super::step::Route;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

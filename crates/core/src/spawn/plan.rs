@@ -1,7 +1,7 @@
 //! The plan of a spawn, complete before the fork.
 
 use super::step::Route;
-use crate::origin::Origin;
+use forkyard_base::origin::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

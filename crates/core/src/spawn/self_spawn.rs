@@ -7,7 +7,7 @@ use super::journey::Journey;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
 use super::step::{Route, Step};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::start_failure::{Fall, StartFailure};
 use std::sync::Arc;
 

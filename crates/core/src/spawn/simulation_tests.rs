@@ -7,7 +7,7 @@ use super::handshake::response::{Complaint, Properties, Response, StepFiles};
 use super::machine::Machine;
 use super::plan::{Internal, Kind, Plan, sample};
 use super::step::{Route, Step};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
 use super::self_spawn::Attempt;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::start_failure::StartFailure;
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use super::event::{JourneyId, Token};
 use super::journey::{Journey, Record, StepState};
 use super::machine::Machine;
 use super::step::{Party, Step};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnderWay {

@@ -1,8 +1,8 @@
 //! A control group (cgroup v2) for each pool, below a configured parent.
 
 use super::ConfineError;
-use crate::config::Cgroup;
-use crate::sys::clock;
+use forkyard_config::Cgroup;
+use forkyard_sys::clock;
 use nix::sys::statfs::{CGROUP2_SUPER_MAGIC, statfs};
 use std::fs::{self, File};
 use std::os::fd::BorrowedFd;

@@ -5,7 +5,7 @@
 //! `DelegateSubgroup=daemon`. A systemd without the latter starts each master in the group itself, which fails after a
 //! kill, while workers still occupy `pools`. In that case no groups are used.
 
-use crate::sys::process;
+use forkyard_sys::process;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};

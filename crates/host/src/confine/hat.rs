@@ -1,7 +1,7 @@
 //! AppArmor: changes to the profile `CURRENT//HAT`, as php-fpm does.
 
 use super::ConfineError;
-use crate::sys::file;
+use forkyard_sys::file;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;

@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn other_calls_of_a_helper_fail() {
-        use crate::sys::process::{Ended, fork_child, reap_pid};
+        use forkyard_sys::process::{Ended, fork_child, reap_pid};
         if crate::skip::skip_unless(calls::check().is_ok(), "this kernel has no system call filters") {
             return;
         }

@@ -19,13 +19,13 @@ mod helpers;
 mod paths;
 mod tmp;
 
-use crate::config::Workers;
 pub use error::ConfineError;
+use forkyard_config::Workers;
 pub use group::{Group, enter as enter_group, entrance, remove as remove_group};
 pub use group_parent::{GroupParent, find as find_group_parent, leave as leave_group_parent};
 pub use helpers::{Helper, keep_to};
 
-use crate::config::{Confine, Pool};
+use forkyard_config::{Confine, Pool};
 use std::fs::File;
 
 /// Returns the pool's control group, if any.

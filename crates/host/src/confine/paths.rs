@@ -1,7 +1,7 @@
 //! Restricts a pool to certain paths (Landlock, landlock(7)).
 
 use super::ConfineError;
-use crate::config::{Application, Paths};
+use forkyard_config::{Application, Paths};
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus,

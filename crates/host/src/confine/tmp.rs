@@ -1,8 +1,8 @@
 //! Private /tmp and /var/tmp (mount_namespaces(7)).
 
 use super::ConfineError;
-use crate::sys::file::Held;
-use crate::sys::identity;
+use forkyard_sys::file::Held;
+use forkyard_sys::identity;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use std::path::Path;

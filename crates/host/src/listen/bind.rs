@@ -2,13 +2,13 @@
 
 use super::inherited::Inherited;
 use super::tenants;
-use crate::config::{Address, Listen};
-use crate::remedy;
-use crate::sys::entry::HeldEntry;
-use crate::sys::file::{Held, is_missing_support};
-use crate::sys::guarded::Guarded;
-use crate::sys::identity::{find_group, find_owner, own_group, own_user};
-use crate::sys::{self, acl, process, socket};
+use forkyard_base::remedy;
+use forkyard_config::{Address, Listen};
+use forkyard_sys::entry::HeldEntry;
+use forkyard_sys::file::{Held, is_missing_support};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::identity::{find_group, find_owner, own_group, own_user};
+use forkyard_sys::{self as sys, acl, process, socket};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, bind as bind_socket, connect, socket as make_socket,

@@ -1,6 +1,6 @@
 //! Parses FPM_SOCKETS, in which php-fpm passes its listening sockets to its successor.
 
-use crate::config::Address;
+use forkyard_config::Address;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::path::PathBuf;

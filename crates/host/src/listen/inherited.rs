@@ -2,9 +2,9 @@
 
 use super::fpm_sockets;
 use super::tenants;
-use crate::config::Address;
-use crate::sys::fd;
-use crate::sys::socket::Bound;
+use forkyard_config::Address;
+use forkyard_sys::fd;
+use forkyard_sys::socket::Bound;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Inherited sockets that no pool has taken yet.

@@ -1,7 +1,7 @@
 //! Pauses a listening socket after accept(2) has failed (EMFILE, ENFILE, ENOMEM …). The connection stays queued, and no
 //! event announces that resources are free again, so the socket is retried after a delay.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// Delay before the retry.

@@ -1,6 +1,6 @@
 //! Checks which clients may connect.
 
-use crate::sys::socket::peer_address;
+use forkyard_sys::socket::peer_address;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 

@@ -1,15 +1,15 @@
 //! Calls on listening TCP sockets that tenants' processes share. A tenant can hold the socket's lock: setsockopt(2)
 //! holds it while it reads the option's value, which may be on a file system that doesn't answer. listen(2),
-//! getsockname(2), setsockopt(2) and accept(2) need the lock; poll(2) and the options of [`crate::sys::socket`] don't.
+//! getsockname(2), setsockopt(2) and accept(2) need the lock; poll(2) and the options of [`forkyard_sys::socket`] don't.
 //! Unix sockets have no such lock.
 //!
 //! Root makes these calls in a child process with a deadline.
 
-use crate::config::Address;
-use crate::sys::identity::is_root;
-use crate::sys::process::{Finding, within_a_moment_with};
-use crate::sys::socket::{self, Bound, is_unix};
-use crate::sys::{Error, Result};
+use forkyard_config::Address;
+use forkyard_sys::identity::is_root;
+use forkyard_sys::process::{Finding, within_a_moment_with};
+use forkyard_sys::socket::{self, Bound, is_unix};
+use forkyard_sys::{Error, Result};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

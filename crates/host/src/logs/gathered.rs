@@ -1,8 +1,8 @@
 //! Rate limit for lines that pools cause: the first lines of each cause are logged, the others are counted and
 //! summarized once a minute with the last of them.
 
-use crate::config::LogLevel;
 use forkyard_base::tick::Tick;
+use forkyard_config::LogLevel;
 use std::collections::HashMap;
 use std::time::Duration;
 

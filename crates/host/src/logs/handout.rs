@@ -5,10 +5,10 @@
 //! scoreboard's header. Workers compare the number before each write and peek again after a change. No worker is woken,
 //! and no line is lost: until then lines go to the old file.
 
-use crate::sys::Error;
-use crate::sys::fd::{look_at, receive_with, send_with, socket_pair};
-use crate::sys::guarded::Guarded;
-use crate::sys::process::{Finding, within_a_moment_with};
+use forkyard_sys::Error;
+use forkyard_sys::fd::{look_at, receive_with, send_with, socket_pair};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::process::{Finding, within_a_moment_with};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

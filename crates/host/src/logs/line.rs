@@ -1,7 +1,7 @@
 //! Formats log lines.
 
-use crate::config::LogLevel;
 use forkyard_base::text::line_with;
+use forkyard_config::LogLevel;
 use serde::Serialize;
 use std::fmt::Write;
 use time::format_description::BorrowedFormatItem;

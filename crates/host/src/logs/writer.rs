@@ -3,11 +3,11 @@
 use super::diagnostics;
 use super::gathered::{Cause, Gathered};
 use super::line::{self, About, shown};
-use crate::config::{Config, Global, LogFormat, LogLevel, LogTarget};
-use crate::remedy;
-use crate::sys::file::{OwnStream, open_log};
-use crate::sys::{clock, socket};
+use forkyard_base::remedy;
 use forkyard_base::tick::Tick;
+use forkyard_config::{Config, Global, LogFormat, LogLevel, LogTarget};
+use forkyard_sys::file::{OwnStream, open_log};
+use forkyard_sys::{clock, socket};
 use log::{Level, LevelFilter, Metadata, Record};
 use std::fs::File;
 use std::io::{self, Write};

@@ -5,8 +5,8 @@
 //! those above it.
 
 use super::find_error::FindError;
-use crate::origin::Mark;
-use crate::sys::beneath::{self, directory_in, entry_of};
+use forkyard_base::origin::Mark;
+use forkyard_sys::beneath::{self, directory_in, entry_of};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 

@@ -9,15 +9,15 @@ use super::ancestors;
 use super::find_error::FindError;
 use super::protocol::{FoundApplication, Kind, Refusal, Settings};
 use super::signs::{OWN_FILE, PASSENGERFILE, PYTHONS};
-use crate::config::site;
-use crate::origin::{Mark, Origin};
-use crate::sys::Error;
-use crate::sys::beneath::{self, Content, Entry, FileForm};
-use crate::sys::mounts;
+use forkyard_base::origin::{Mark, Origin};
 use forkyard_base::text::is_control;
+use forkyard_config::site;
 use forkyard_protocol::startup::{
     Proof, STARTUP_FILES, StartupFile, files_of, is_django, kind_of_entry, module_file, python_application,
 };
+use forkyard_sys::Error;
+use forkyard_sys::beneath::{self, Content, Entry, FileForm};
+use forkyard_sys::mounts;
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

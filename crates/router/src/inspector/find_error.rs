@@ -1,7 +1,7 @@
 //! Why a directory is not run.
 
 use super::signs::{self, OWN_FILE};
-use crate::sys;
+use forkyard_sys as sys;
 use nix::errno::Errno;
 use std::path::PathBuf;
 use thiserror::Error;

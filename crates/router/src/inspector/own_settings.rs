@@ -1,7 +1,7 @@
 //! Applies an application's `forkyard.toml` within the pool's limits.
 
 use super::protocol::{Kind, Settings};
-use crate::config::{Applications, DEFAULT_CONCURRENCY};
+use forkyard_config::{Applications, DEFAULT_CONCURRENCY};
 use forkyard_protocol::runtimes::Requests;
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -3,12 +3,12 @@
 use super::own_settings::{at_once, has_concurrency, has_threads, is_concurrent, lower, request_time};
 use super::protocol::{FoundApplication, Handshake, Kind, Settings};
 use super::signs::OWN_FILE;
-use crate::config::{
+use forkyard_base::text::is_control;
+use forkyard_config::{
     Account, AppLog, Application, Applications, Cgi, EnvFile, FastCgi, Interface, Listens, Paths, Php, Pool,
     Program, ScriptRoot, StartCommand, Wrapped, site,
 };
-use crate::spawn::user::{self, Database, UserEntry, Wishes};
-use forkyard_base::text::is_control;
+use forkyard_core::spawn::user::{self, Database, UserEntry, Wishes};
 use forkyard_protocol::runtimes::{Requests, Workers};
 use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};

@@ -1,8 +1,8 @@
 use super::*;
-use crate::applications::Options;
-use crate::config::{self, Confine, Preloading};
 use crate::inspector::protocol::Settings as Own;
 use crate::inspector::sample;
+use forkyard_config::{self as config, Confine, Preloading};
+use forkyard_core::applications::Options;
 use std::num::NonZeroU32;
 
 struct Users;

@@ -3,12 +3,12 @@
 use super::find::{self, Terms};
 use super::protocol::{self, InspectReply, InspectRequest, MOST_BYTES, Refusal, UNASKED};
 use super::queue::{Asker, ChildId, Queue, QueueAction};
-use crate::config::Applications;
-use crate::confine;
-use crate::sys::fd::{receive_with, set_nonblocking, socket_pair};
-use crate::sys::identity::{self, Identity};
-use crate::sys::socket::{self, Progress};
-use crate::sys::{Error, clock, pidfd, process, rights};
+use forkyard_config::Applications;
+use forkyard_host::confine;
+use forkyard_sys::fd::{receive_with, set_nonblocking, socket_pair};
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::socket::{self, Progress};
+use forkyard_sys::{Error, clock, pidfd, process, rights};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::inspector::protocol::Kind;
 use crate::inspector::sample;
-use crate::sys::socket::Readiness;
+use forkyard_sys::socket::Readiness;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};

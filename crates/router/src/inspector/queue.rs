@@ -6,7 +6,7 @@
 //! files of one user don't delay the others. A directory's user is known after its first inspection.
 
 use super::protocol::{InspectReply, InspectRequest, Refusal};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Values that the tests of the crate start from.
 
 use super::protocol::{FoundApplication, InspectReply, Kind};
-use crate::applications::Options;
-use crate::config::Applications;
+use forkyard_config::Applications;
+use forkyard_core::applications::Options;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The system's user database, for user switching.
 
-use crate::spawn::user::{Database, UserEntry};
+use forkyard_core::spawn::user::{Database, UserEntry};
 use nix::unistd::{Gid, Group, Uid, User};
 
 /// Lookups by getpwnam(3), getpwuid(3) and similar calls, which may query a server.

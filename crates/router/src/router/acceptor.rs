@@ -1,8 +1,8 @@
 //! Accepts connections from the listening socket.
 
-use crate::listen::AcceptPause;
-use crate::sys::{Error, socket};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_host::listen::AcceptPause;
+use forkyard_sys::{Error, socket};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -4,9 +4,9 @@
 use super::app_index::{Known, Lookup, Refused, is_possible};
 use super::event_loop::Router;
 use super::sessions::Who;
-use crate::applications::RestartMethod;
-use crate::applications::action::{Disabling, Refusal, Trouble};
-use crate::applications::event::{Event, Get, InstanceId, Return, SessionId, Target, Wait};
+use forkyard_core::applications::RestartMethod;
+use forkyard_core::applications::action::{Disabling, Refusal, Trouble};
+use forkyard_core::applications::event::{Event, Get, InstanceId, Return, SessionId, Target, Wait};
 use forkyard_protocol::router::{AdminRequest, ToMaster, Unstarted};
 use serde_json::{Value, json};
 use std::collections::HashMap;

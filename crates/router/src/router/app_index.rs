@@ -4,10 +4,10 @@
 //! sees a changed restart file or link. Other requests for the root wait for the same inspection.
 
 use super::settings::{self, Bounds};
-use crate::applications::{FileState, Options, RestartFiles};
 use crate::inspector::protocol::{FoundApplication, InspectReply, InspectRequest, Kind, Refusal, Settings};
-use crate::origin::Origin;
-use crate::tick::Tick;
+use forkyard_base::origin::Origin;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::{FileState, Options, RestartFiles};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

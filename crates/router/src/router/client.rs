@@ -3,9 +3,9 @@
 use super::app_index::Known;
 use super::reading::{RequestInput, Rest};
 use super::state::{ClientCause, ClientState, next};
-use crate::applications::RestartFiles;
-use crate::applications::event::SessionId;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::RestartFiles;
+use forkyard_core::applications::event::SessionId;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 

@@ -4,9 +4,9 @@ use super::client::{Client, Interest};
 use super::memory::Memory;
 use super::state::{ClientCause, ClientState, Limit};
 use super::user_shares::UserShares;
-use crate::config::Pool;
-use crate::tick::Tick;
 use crate::timers::Timers;
+use forkyard_base::tick::Tick;
+use forkyard_config::Pool;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::time::Duration;
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_number_means_one_connection_only() {
         let epoll = Epoll::new(EpollCreateFlags::empty()).expect("epoll");
-        let client = || Client::new(crate::sys::fd::null().expect("/dev/null"));
+        let client = || Client::new(forkyard_sys::fd::null().expect("/dev/null"));
         let mut clients = Clients::new(2);
         let first = clients.insert(client()).expect("room");
         let second = clients.insert(client()).expect("room");

@@ -1,9 +1,9 @@
 //! The router's own records of applications: counters, restarts and errors.
 
 use super::answer::ErrorPage;
-use crate::applications::event::ErrorId;
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::event::ErrorId;
+use forkyard_sys::clock;
 use serde::Serialize;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

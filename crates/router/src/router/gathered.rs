@@ -1,7 +1,7 @@
 //! Limits log lines about roots, since clients can name any number. After the first lines of a minute, the rest is
 //! counted and summarized with the last line.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

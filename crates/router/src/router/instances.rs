@@ -1,15 +1,15 @@
 //! The processes of instances and their channels.
 
 use super::channel::{FromWorker, ToWorker, head, parse};
-use crate::applications::event::SessionId;
-use crate::origin::Origin;
-use crate::sys::Error;
-use crate::sys::fd::send_gathered_with;
-use crate::sys::guarded::receive_bytes;
-use crate::sys::socket::{Progress, receive, refuses_descriptors};
-use crate::tick::Tick;
 use crate::timers::Timers;
+use forkyard_base::origin::Origin;
+use forkyard_base::tick::Tick;
+use forkyard_core::applications::event::SessionId;
 use forkyard_protocol::router::Instance;
+use forkyard_sys::Error;
+use forkyard_sys::fd::send_gathered_with;
+use forkyard_sys::guarded::receive_bytes;
+use forkyard_sys::socket::{Progress, receive, refuses_descriptors};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::collections::HashMap;

@@ -1,9 +1,9 @@
 //! The router's end of the socket to the master.
 
-use crate::config::Pool;
-use crate::sys::fd::{receive_with, send_with};
-use crate::sys::{Error, socket};
+use forkyard_config::Pool;
 use forkyard_protocol::router::{ToMaster, ToRouter};
+use forkyard_sys::fd::{receive_with, send_with};
+use forkyard_sys::{Error, socket};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! The router of an application pool: chooses each request's application and instance.
 //!
 //! One unprivileged process per pool with `routing = "application"`. It accepts connections, reads each request's
-//! parameters to find the application's root, asks the [pool](crate::applications) for an instance and passes the
+//! parameters to find the application's root, asks the [pool](forkyard_core::applications) for an instance and passes the
 //! connection to it. Request bodies and answers do not pass through the router. A kept connection returns after each
 //! request, since the next may be for another application.
 //!

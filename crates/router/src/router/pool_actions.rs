@@ -9,10 +9,10 @@ use super::instances::{INSTANCE, InstanceInput, InstanceProcess};
 use super::sessions::Who;
 use super::shortage::{ShortageStep, is_shortage};
 use super::state::{ClientCause, ClientState};
-use crate::applications::RestartMethod;
-use crate::applications::action::{Action, Force, Refusal, Trouble};
-use crate::applications::event::{Event, InstanceId, Return, SessionId};
-use crate::origin::Origin;
+use forkyard_base::origin::Origin;
+use forkyard_core::applications::RestartMethod;
+use forkyard_core::applications::action::{Action, Force, Refusal, Trouble};
+use forkyard_core::applications::event::{Event, InstanceId, Return, SessionId};
 use forkyard_protocol::router::{Instance, ToMaster};
 use nix::errno::Errno;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -203,7 +203,7 @@ impl Router {
         }
         // The web server answers 502: only it knows how much of the answer arrived.
         if let Some(client) = self.clients.get(id) {
-            crate::sys::socket::shutdown(client.socket());
+            forkyard_sys::socket::shutdown(client.socket());
         }
         self.close(id);
     }

@@ -1,10 +1,10 @@
 //! The application pool, and the events that it has not handled yet.
 
-use crate::applications::action::Action;
-use crate::applications::event::Event;
-use crate::applications::{ApplicationPool, Options};
-use crate::config::Applications;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_config::Applications;
+use forkyard_core::applications::action::Action;
+use forkyard_core::applications::event::Event;
+use forkyard_core::applications::{ApplicationPool, Options};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;

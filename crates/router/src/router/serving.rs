@@ -9,8 +9,8 @@ use super::reading::{InputEvent, RequestInput, Rest};
 use super::request::{HeadLook, RequestHead, read_head, read_head_early};
 use super::sessions::Who;
 use super::state::{ClientCause, ClientState};
-use crate::applications::event::{Event, Get, Target, Wait};
-use crate::sys::socket::{Progress, peek, receive, send, shutdown_write};
+use forkyard_core::applications::event::{Event, Get, Target, Wait};
+use forkyard_sys::socket::{Progress, peek, receive, send, shutdown_write};
 use nix::sys::epoll::EpollFlags;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -347,7 +347,7 @@ impl Router {
             return;
         };
         if !client.keep || finishing {
-            crate::sys::socket::shutdown(client.socket().as_fd());
+            forkyard_sys::socket::shutdown(client.socket().as_fd());
             return self.close(id);
         }
         client.bytes = Vec::new();

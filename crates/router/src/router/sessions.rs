@@ -1,7 +1,7 @@
 //! Sessions: who uses an instance, or waits for one.
 
-use crate::applications::event::SessionId;
-use crate::sys::clock;
+use forkyard_core::applications::event::SessionId;
+use forkyard_sys::clock;
 use std::collections::HashMap;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use super::answer::{ErrorPage, Problem};
 use super::app_index::Refused;
-use crate::applications::{Options, RestartMethod};
-use crate::config::{Applications, Pool};
 use crate::inspector::own_settings::{at_once, is_concurrent, lower};
 use crate::inspector::protocol::{Kind, Settings};
-use crate::spawn::report::{ErrorId, Report};
-use crate::tick::Tick;
 use fastcgi::Limits;
+use forkyard_base::tick::Tick;
+use forkyard_config::{Applications, Pool};
+use forkyard_core::applications::{Options, RestartMethod};
+use forkyard_core::spawn::report::{ErrorId, Report};
 use forkyard_protocol::runtimes::Requests;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

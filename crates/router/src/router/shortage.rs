@@ -4,8 +4,8 @@
 //! ETOOMANYREFS). All processes of the router's user count. No event reports new room, so the connection keeps its
 //! instance and a timer retries.
 
-use crate::sys::Error;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_sys::Error;
 use nix::errno::Errno;
 use std::time::Duration;
 

@@ -2,12 +2,12 @@
 
 use super::event_loop::Router;
 use super::settings::PoolSettings;
-use crate::confine::{self, Helper};
-use crate::logs::Log;
-use crate::sys::fd::receive_with;
-use crate::sys::identity::{self, Identity};
-use crate::sys::{Error, socket, title};
+use forkyard_host::confine::{self, Helper};
+use forkyard_host::logs::Log;
 use forkyard_protocol::router::ToRouter;
+use forkyard_sys::fd::receive_with;
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::{Error, socket, title};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;

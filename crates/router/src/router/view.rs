@@ -2,8 +2,8 @@
 
 use super::event_loop::{Phase, Router};
 use super::state::ClientState;
-use crate::applications::instance_state::InstanceState;
-use crate::applications::{ApplicationView, InstanceView};
+use forkyard_core::applications::instance_state::InstanceState;
+use forkyard_core::applications::{ApplicationView, InstanceView};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;

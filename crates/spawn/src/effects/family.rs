@@ -1,8 +1,8 @@
 //! Finds related processes in /proc (proc(5)).
 
-use crate::sys::process::{self, Apart, ApartProgress, Finding};
-use crate::sys::{clock, pidfd};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_sys::process::{self, Apart, ApartProgress, Finding};
+use forkyard_sys::{clock, pidfd};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

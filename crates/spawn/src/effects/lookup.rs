@@ -1,7 +1,7 @@
 //! User database lookups.
 
 use crate::plan::Account;
-use crate::sys::{self, identity};
+use forkyard_sys::{self as sys, identity};
 use identity::Identity;
 
 /// Looks up a plan's user.

@@ -5,8 +5,8 @@
 //! that base is gone and no process has bound the socket.
 
 use crate::plan::{OwnSocket, Plan};
-use crate::sys::{self, dir};
 use crate::workdir::{Base, make_given, one_by_one, parent, unmount_given};
+use forkyard_sys::{self as sys, dir};
 use nix::errno::Errno;
 use std::fs;
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
 //! Free ports for applications that listen on an assigned port.
 
-use crate::sys;
+use forkyard_sys as sys;
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike, bind, getsockname, setsockopt,

@@ -1,7 +1,7 @@
 //! Processes and sockets that must go with a process.
 
 use super::{family, own_socket};
-use crate::sys::{dir, pidfd};
+use forkyard_sys::{dir, pidfd};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};

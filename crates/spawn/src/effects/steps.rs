@@ -4,7 +4,7 @@ use super::Effects;
 use crate::event::JourneyId;
 use crate::handshake::response::Response;
 use crate::journey::Record;
-use crate::sys::clock;
+use forkyard_sys::clock;
 
 impl Effects {
     pub fn steps_so_far(&self, id: JourneyId) -> Vec<Record> {

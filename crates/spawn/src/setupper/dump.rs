@@ -1,7 +1,7 @@
 //! Dumps a process's environment, user and limits as text for the report.
 
 use super::notes::Notes;
-use crate::sys;
+use forkyard_sys as sys;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;

@@ -6,7 +6,7 @@ use crate::journey::StepState;
 use crate::plan::WORK_DIRECTORY;
 use crate::source;
 use crate::step::Step;
-use crate::sys::{self, clock, dir, fd, process};
+use forkyard_sys::{self as sys, clock, dir, fd, process};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

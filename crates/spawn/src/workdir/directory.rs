@@ -9,7 +9,7 @@ use crate::handshake::response::{
     clean,
 };
 use crate::step::Step;
-use crate::sys::{self, dir};
+use forkyard_sys::{self as sys, dir};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Children that an application forks from a worker.
 
-use crate::sys::fd::{self, File};
-use crate::sys::process;
 use crate::worker::{GenerationContext, WorkerContext};
+use forkyard_sys::fd::{self, File};
+use forkyard_sys::process;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,14 +5,14 @@ use super::{Handle, Text};
 use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::{Preloader, Socket, WorkerOrder};
 use crate::runtime::wrapped::SETTLED;
-use crate::spawn::error::Category;
-use crate::spawn::setupper::{self, Notes, SetupComplaint};
-use crate::spawn::step::Step;
-use crate::sys::process::{
+use crate::worker::{self, GenerationContext, Request, Runtime, WorkerContext};
+use forkyard_spawn::error::Category;
+use forkyard_spawn::setupper::{self, Notes, SetupComplaint};
+use forkyard_spawn::step::Step;
+use forkyard_sys::process::{
     Side, change_environment, forget_variables, fork_sibling_with_handlers, peak_memory_bytes,
 };
-use crate::sys::{Error, fd, image, signal, title};
-use crate::worker::{self, GenerationContext, Request, Runtime, WorkerContext};
+use forkyard_sys::{Error, fd, image, signal, title};
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::os::fd::OwnedFd;
 

@@ -4,9 +4,9 @@ use super::preloader::CPreloader;
 use super::worker::{CWorker, several};
 use crate::runtime::php::protocol::Answer;
 use crate::runtime::preloader::{Preloader, Socket, left_open};
-use crate::sys::process::{Side, fork_sibling_with_handlers};
-use crate::sys::{Error, fd, session, signal};
 use crate::worker::Promotion;
+use forkyard_sys::process::{Side, fork_sibling_with_handlers};
+use forkyard_sys::{Error, fd, session, signal};
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsFd;
 

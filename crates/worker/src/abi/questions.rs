@@ -1,7 +1,7 @@
 //! C ABI: asks a worker what it is doing.
 
 use super::preloader::CPreloader;
-use crate::sys::question;
+use forkyard_sys::question;
 use std::ffi::c_int;
 use std::os::fd::IntoRawFd;
 

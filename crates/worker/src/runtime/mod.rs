@@ -11,10 +11,10 @@ mod queue;
 pub mod script_roots;
 pub mod wrapped;
 
-use crate::config::{Application, Pool};
-use crate::sys::Error;
-use crate::sys::socket::{Progress, receive};
 use crate::worker::{ClientGone, Request, Runtime};
+use forkyard_config::{Application, Pool};
+use forkyard_sys::Error;
+use forkyard_sys::socket::{Progress, receive};
 use nix::errno::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};

@@ -2,8 +2,8 @@
 
 use super::memory::Memory;
 use super::php;
-use crate::sys::identity::Identity;
 use forkyard_protocol::stack::StackSource;
+use forkyard_sys::identity::Identity;
 use serde::{Deserialize, Serialize};
 
 /// How to ask a worker over its socket.

@@ -3,8 +3,8 @@
 use super::job::Job;
 use super::tracer_effects::{Descriptors, end_line, write};
 use super::{LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
-use crate::logs::Log;
-use crate::sys::{inherited, memfile};
+use forkyard_host::logs::Log;
+use forkyard_sys::{inherited, memfile};
 use std::io::stdin;
 use std::os::fd::AsFd;
 

@@ -5,8 +5,8 @@ use super::job::{self, Asking, Finding, Job, Means, Stack, TracedProgram};
 use super::memory::Memory;
 use super::stack_text::{self, END};
 use super::text::entry;
-use crate::sys::socket::{Progress, Readiness, receive, send, wait};
-use crate::sys::{clock, identity, pidfd, question};
+use forkyard_sys::socket::{Progress, Readiness, receive, send, wait};
+use forkyard_sys::{clock, identity, pidfd, question};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ const MOST_LEFTOVERS: u32 = 64;
 pub enum TraceError {
     /// The tracer can't switch to the pool's user.
     #[error(transparent)]
-    Identity(crate::sys::Error),
+    Identity(forkyard_sys::Error),
     /// The worker's memory can't be opened.
     #[error("failed to trace child {0}: {1}")]
     Memory(i32, #[source] io::Error),

@@ -3,10 +3,10 @@
 use super::context::{GenerationContext, Settings};
 use super::pool_view::count;
 use super::restart_file::RestartFile;
-use crate::scoreboard::slot_writer::SlotWriter;
-use crate::scoreboard::{Reader, header};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::accept_notify::{AcceptNotice, RestartReason, timestamp};
+use forkyard_scoreboard::slot_writer::SlotWriter;
+use forkyard_scoreboard::{Reader, header};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 

@@ -2,10 +2,10 @@
 
 use super::acceptor::Acceptor;
 use super::service::Service;
-use crate::scoreboard::RequestStage;
-use crate::scoreboard::layout::slot;
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::RequestStage;
+use forkyard_scoreboard::layout::slot;
+use forkyard_sys::clock;
 use std::os::fd::BorrowedFd;
 
 /// Whether the backend accepts requests.

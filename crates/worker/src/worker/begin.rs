@@ -4,9 +4,9 @@ use super::{
     GenerationContext, ProcessSettingsError, Runtime, WorkerContext, apply_environment,
     apply_process_settings, redirect_output, run,
 };
-use crate::logs::Log;
-use crate::sys::fd::{copy, null};
-use crate::sys::{Error, session, title};
+use forkyard_host::logs::Log;
+use forkyard_sys::fd::{copy, null};
+use forkyard_sys::{Error, session, title};
 use std::os::fd::AsFd;
 
 /// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).

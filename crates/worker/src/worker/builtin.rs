@@ -4,10 +4,10 @@ use super::context::Settings;
 use super::request::Request;
 use super::service::Service;
 use super::snapshot;
-use crate::config::Pool;
-use crate::scoreboard::{Reader, RequestStage};
-use crate::status::{self, Snapshot, StatusAnswer};
 use fastcgi::Params;
+use forkyard_config::Pool;
+use forkyard_scoreboard::status::{self, Snapshot, StatusAnswer};
+use forkyard_scoreboard::{Reader, RequestStage};
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub(super) fn answer(request: &mut Request<'_>, uri: &[u8], extra_headers: &[u8]) -> bool {

@@ -1,8 +1,8 @@
 use super::context::Settings;
 use super::service_order::Waiting;
-use crate::sys::socket::{peer_address, shutdown};
-use crate::tick::Tick;
 use fastcgi::{Limits, Repeated, Responder};
+use forkyard_base::tick::Tick;
+use forkyard_sys::socket::{peer_address, shutdown};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

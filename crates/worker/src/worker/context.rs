@@ -1,10 +1,10 @@
 //! The settings and descriptors that a worker receives.
 
 use super::restart_file::RestartMark;
-use crate::config::{LogLevel, Pool, sharing};
-use crate::sys::fd::set_nonblocking;
-use crate::sys::identity::Identity;
 use fastcgi::Repeated;
+use forkyard_config::{LogLevel, Pool, sharing};
+use forkyard_sys::fd::set_nonblocking;
+use forkyard_sys::identity::Identity;
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Settings {
     /// Requests between a worker's offers to become a preloader.
     #[serde(default)]
     pub refork_at: Option<u64>,
-    /// The master's name for process titles (see [`crate::sys::title`]).
+    /// The master's name for process titles (see [`forkyard_sys::title`]).
     #[serde(default)]
     pub process_name: String,
     /// `tmp/restart.txt` ([`Settings::restart_file`]) at the start of the generation.
@@ -75,7 +75,7 @@ pub struct GenerationContext {
     pub http: Option<OwnedFd>,
     /// The pool's control group, for a zygote's workers, which may not open it themselves.
     pub group: Option<OwnedFd>,
-    /// The access log (see [`crate::logs::Handout`]), if there is one.
+    /// The access log (see [`forkyard_host::logs::Handout`]), if there is one.
     pub access: Option<OwnedFd>,
 }
 
@@ -262,7 +262,7 @@ impl WorkerContext {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd::null;
+    use forkyard_sys::fd::null;
 
     #[test]
     fn a_seat_is_put_together_as_it_was_taken_apart() {

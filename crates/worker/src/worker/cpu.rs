@@ -2,9 +2,9 @@
 
 use super::run_queue::{LEAST, UsualRequest};
 use super::service::Service;
-use crate::sys::clock;
-use crate::sys::sched::{SchedStat, SchedTimes};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_sys::clock;
+use forkyard_sys::sched::{SchedStat, SchedTimes};
 use std::time::Duration;
 
 /// Shorter requests are not measured: their CPU time is below php-fpm's clock tick.

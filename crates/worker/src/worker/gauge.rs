@@ -4,11 +4,11 @@
 //! master measures it once a second.
 
 use super::service::Service;
-use crate::scoreboard::load::Load;
-use crate::scoreboard::slot_writer::SlotWriter;
-use crate::scoreboard::{RequestStage, header, slot_reader};
-use crate::sys::diag;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::load::Load;
+use forkyard_scoreboard::slot_writer::SlotWriter;
+use forkyard_scoreboard::{RequestStage, header, slot_reader};
+use forkyard_sys::diag;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 

@@ -13,10 +13,10 @@
 use super::keepalive::KeepaliveSet;
 use super::pool_view;
 use super::service_order::{self, TIMEOUT, Waiting};
-use crate::scoreboard::Reader;
-use crate::sys::fd::send_with;
-use crate::sys::{clock, signal, socket};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::Reader;
+use forkyard_sys::fd::send_with;
+use forkyard_sys::{clock, signal, socket};
 use nix::sys::epoll::Epoll;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, OwnedFd};

@@ -16,9 +16,9 @@
 
 use super::connection::Connection;
 use super::service_order::Waiting;
-use crate::sys::fd::{MAX_PASSED, receive_with, send_with};
-use crate::sys::socket::{Progress, peek};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_sys::fd::{MAX_PASSED, receive_with, send_with};
+use forkyard_sys::socket::{Progress, peek};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -350,9 +350,9 @@ pub(super) fn first_in(queue_out: BorrowedFd<'_>) -> Option<Note> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd::socket_pair;
     use fastcgi::Limits;
     use fastcgi::Repeated;
+    use forkyard_sys::fd::socket_pair;
     use nix::sys::epoll::EpollCreateFlags;
     use nix::sys::socket::SockType;
     use std::os::fd::AsFd;

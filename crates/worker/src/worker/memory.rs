@@ -1,12 +1,12 @@
 //! Measures the memory of a worker and its program.
 
 use super::memory_pace::Pace;
-use crate::config::Pool;
-use crate::sys::clock;
-use crate::sys::process::{
+use forkyard_base::tick::Tick;
+use forkyard_config::Pool;
+use forkyard_sys::clock;
+use forkyard_sys::process::{
     family_memory_bytes, family_resident_bytes, open_statm, proportional_memory_bytes, resident_bytes,
 };
-use crate::tick::Tick;
 use std::fs::File;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@
 //! So a worker checks after requests, more often the faster it grows and the less room is left, and measures exactly
 //! only near the limit.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 const MOST_REQUESTS: u64 = 8;

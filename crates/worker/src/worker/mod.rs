@@ -43,7 +43,6 @@ pub(crate) mod timeout_response;
 mod transfer;
 mod unrun;
 
-pub use crate::tick::Tick;
 pub use accept_notify::tell_restart;
 pub use access::Recorder;
 pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
@@ -52,6 +51,7 @@ pub use concurrent::{
     Concurrent, Event, OWN, Piece, Records, Sent, Several, Threads, When, Wish, is_of_worker,
 };
 pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
+pub use forkyard_base::tick::Tick;
 pub use forkyard_protocol::accept_notify::RestartReason;
 pub use forkyard_protocol::refusals::RefusalCause;
 pub(crate) use process_settings::PATH;
@@ -80,7 +80,7 @@ pub trait Runtime {
     ///
     /// # Errors
     /// A system call failed; the process must exit.
-    fn prepare(&mut self, has_elder: bool) -> Result<(), crate::sys::Error> {
+    fn prepare(&mut self, has_elder: bool) -> Result<(), forkyard_sys::Error> {
         let _ = has_elder;
         Ok(())
     }

@@ -7,9 +7,9 @@
 
 use super::acceptor::Acceptor;
 use super::service::Service;
-use crate::scoreboard::{Reader, RequestStage, header, slot_reader};
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::{Reader, RequestStage, header, slot_reader};
+use forkyard_sys::clock;
 use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(50);

@@ -1,11 +1,11 @@
 //! What a worker knows about its siblings and the listening socket.
 
 use super::service_order::ListenQueueState;
-use crate::scoreboard::layout::{header as field, slot};
-use crate::scoreboard::load::Load;
-use crate::scoreboard::{Reader, RequestStage, header, slot_reader};
-use crate::sys::{diag, socket};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::layout::{header as field, slot};
+use forkyard_scoreboard::load::Load;
+use forkyard_scoreboard::{Reader, RequestStage, header, slot_reader};
+use forkyard_sys::{diag, socket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! Applies a pool's process settings: limits, root, directory, priority, user, environment.
 
 use super::context::{Settings, WorkerContext};
-use crate::config::Leaves;
-use crate::config::{CoreLimit, Pool};
-use crate::confine::{self, ConfineError};
-use crate::sys::identity::{self as id, Identity};
-use crate::sys::origin::is_here;
-use crate::sys::{Error, fd, keyring, process, rights, session};
+use forkyard_config::Leaves;
+use forkyard_config::{CoreLimit, Pool};
+use forkyard_host::confine::{self, ConfineError};
+use forkyard_sys::identity::{self as id, Identity};
+use forkyard_sys::origin::is_here;
+use forkyard_sys::{Error, fd, keyring, process, rights, session};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub enum ProcessSettingsError {
 }
 
 /// Applies the settings in php-fpm's order: limits, root directory, working directory, priority, group, supplementary
-/// groups, user, dumpable, no_new_privs, with confinement ([`crate::confine`]) in between. Call it before application
+/// groups, user, dumpable, no_new_privs, with confinement ([`forkyard_host::confine`]) in between. Call it before application
 /// code runs.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Reads the master's messages ([`forkyard_protocol::stop_pipe`]).
 
-use crate::sys::fd::receive_with;
 use forkyard_protocol::stop_pipe::{PROMOTE, PROMOTION_DESCRIPTORS, TERMINATE};
+use forkyard_sys::fd::receive_with;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// The descriptors of a preloader made from a worker. Dropping them rejects the promotion.
@@ -64,7 +64,7 @@ fn promoted(descriptors: Vec<OwnedFd>) -> Option<Promotion> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd::{null, pipe, send_with, socket_pair};
+    use forkyard_sys::fd::{null, pipe, send_with, socket_pair};
     use nix::sys::socket::SockType;
     use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,7 +1,7 @@
 //! Passes a request's body to a program and the program's output back, concurrently.
 
 use super::request::{ClientGone, Request};
-use crate::sys::socket::PEER_CLOSED;
+use forkyard_sys::socket::PEER_CLOSED;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::{AsFd, OwnedFd};

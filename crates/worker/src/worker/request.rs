@@ -2,9 +2,9 @@
 
 use super::builtin;
 use super::service::Service;
-use crate::scoreboard::RequestStage;
-use crate::scoreboard::slot_writer::Description;
 use fastcgi::{Params, Role};
+use forkyard_scoreboard::RequestStage;
+use forkyard_scoreboard::slot_writer::Description;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -134,7 +134,7 @@ impl<'w> Request<'w> {
     }
 
     /// The pool's status from the scoreboard.
-    pub fn pool_status(&self) -> crate::status::Snapshot {
+    pub fn pool_status(&self) -> forkyard_scoreboard::status::Snapshot {
         builtin::snapshot(self.service)
     }
 

@@ -4,9 +4,9 @@
 //! `crates/core/src/master/pool_restart.rs`) and reloads the pool (`begin_restart` in `src/master/pool_requests.rs`).
 
 use super::context::Settings;
-use crate::config::ProcessManager;
-use crate::sys::file::stamp;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_config::ProcessManager;
+use forkyard_sys::file::stamp;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

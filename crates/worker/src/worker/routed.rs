@@ -16,10 +16,10 @@ use super::connection::Connection;
 use super::memory::Occasion;
 use super::router_channel::{RouterChannel, RouterGone};
 use super::service::Service;
-use crate::sys::clock;
-use crate::sys::socket::shutdown_read;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::channel::{FromWorker, HEAD_BYTES, MOST_BYTES, ToWorker};
+use forkyard_sys::clock;
+use forkyard_sys::socket::shutdown_read;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 

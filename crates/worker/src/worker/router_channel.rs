@@ -3,11 +3,11 @@
 use super::context::Settings;
 use super::memory::{Occasion, Scale};
 use super::out_of_band::Want;
-use crate::sys::Error;
-use crate::sys::fd::{receive_with, send_gathered_with};
-use crate::sys::origin::is_there;
-use crate::sys::socket::{Readiness, shutdown_read, wait};
 use forkyard_protocol::channel::{FromWorker, ToWorker, head, parse};
+use forkyard_sys::Error;
+use forkyard_sys::fd::{receive_with, send_gathered_with};
+use forkyard_sys::origin::is_there;
+use forkyard_sys::socket::{Readiness, shutdown_read, wait};
 use nix::errno::Errno;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -10,7 +10,7 @@
 //! [`LOOK_INTERVAL`], [`STAY`] and [`TIMEOUT`] bound the time until discovery to about a millisecond. The code uses no
 //! sockets, shared memory or clock; the simulation in `crates/core/tests/sim` runs it.
 
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 /// How often a worker that is never idle checks all sources.

@@ -1,11 +1,11 @@
 //! Builds a pool's status from its scoreboard, for workers and the reporter.
 
-use crate::scoreboard::layout::header as field;
-use crate::scoreboard::slot_reader::{self, SlotEntry};
-use crate::scoreboard::{Reader, RequestStage, header};
-use crate::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow};
-use crate::sys::{clock, diag};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::layout::header as field;
+use forkyard_scoreboard::slot_reader::{self, SlotEntry};
+use forkyard_scoreboard::status::{ListenQueue, Snapshot, StatusAnswer, WorkerRow};
+use forkyard_scoreboard::{Reader, RequestStage, header};
+use forkyard_sys::{clock, diag};
 use std::os::fd::BorrowedFd;
 
 /// The current status.

@@ -1,6 +1,6 @@
 //! Errors that php-fpm's workers write to standard error, and forkyard's to the log.
 
-use crate::config::{Address, Pool};
+use forkyard_config::{Address, Pool};
 use std::io::Write;
 
 /// Logs an error. In php-fpm mode with caught output it goes to standard error, in the format that programs look for.

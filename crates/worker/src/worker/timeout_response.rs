@@ -13,9 +13,9 @@
 
 use super::connection::Connection;
 use super::context::GenerationContext;
-use crate::scoreboard;
-use crate::sys::{sender, timeout_responder};
 use fastcgi::{Output, ProtocolStatus};
+use forkyard_scoreboard as scoreboard;
+use forkyard_sys::{sender, timeout_responder};
 use std::os::fd::AsFd;
 
 pub(crate) const STATUS: &str = "504 Gateway Timeout";

@@ -2,8 +2,8 @@
 
 use super::connection::Connection;
 use super::request::ClientGone;
-use crate::sys::clock;
-use crate::sys::socket::{Progress, Readiness, receive, send_gathered, shutdown_write, wait};
+use forkyard_sys::clock;
+use forkyard_sys::socket::{Progress, Readiness, receive, send_gathered, shutdown_write, wait};
 use std::io::IoSlice;
 use std::time::Duration;
 

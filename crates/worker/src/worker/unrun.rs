@@ -1,10 +1,10 @@
 //! Logs why a script is not run, once a minute per cause.
 
 use super::request::Request;
-use crate::scoreboard::{header, refusals};
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::refusals::{RefusalCause, Words};
+use forkyard_scoreboard::{header, refusals};
+use forkyard_sys::clock;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;

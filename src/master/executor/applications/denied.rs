@@ -1,7 +1,7 @@
 //! Why an instance is not started, and who may read the reason.
 
-use crate::inspector::protocol::Refusal;
-use crate::spawn::report::ErrorId;
+use forkyard_router::inspector::protocol::Refusal;
+use forkyard_spawn::report::ErrorId;
 
 #[derive(Debug)]
 pub(super) struct Denied {

@@ -4,17 +4,17 @@ use super::super::context::Context;
 use super::super::{pools, slow};
 use super::denied::{Denied, Matter};
 use super::{AppPool, Applications, PreloaderFailure, RunningApplication};
-use crate::config::{Pool, ProcessManager};
-use crate::confine;
-use crate::control::protocol::StartError;
-use crate::inspector::protocol::{FoundApplication, InspectReply};
-use crate::logs::open_file;
-use crate::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
-use crate::master::failed_starts::Kept;
-use crate::master::instances::{At, Instance as RegisteredInstance};
-use crate::spawn::report::{ErrorId, Report};
-use crate::sys::{clock, identity};
+use forkyard_config::{Pool, ProcessManager};
+use forkyard_core::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
+use forkyard_core::master::failed_starts::Kept;
+use forkyard_core::master::instances::{At, Instance as RegisteredInstance};
+use forkyard_host::confine;
+use forkyard_host::logs::open_file;
+use forkyard_protocol::control::StartError;
 use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
+use forkyard_router::inspector::protocol::{FoundApplication, InspectReply};
+use forkyard_spawn::report::{ErrorId, Report};
+use forkyard_sys::{clock, identity};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
@@ -459,8 +459,8 @@ impl AppPool {
 }
 
 pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Result<Pool, String> {
-    let database = crate::inspector::users::SystemDatabase;
-    let pool = crate::inspector::pool_of(template, found, &database, identity::is_root());
+    let database = forkyard_router::inspector::users::SystemDatabase;
+    let pool = forkyard_router::inspector::pool_of(template, found, &database, identity::is_root());
     let mut pool = pool.map_err(|refused| refused.to_string())?;
     pool.pm = ProcessManager::Ordered {
         max_children: max.saturating_add(1),

@@ -1,14 +1,14 @@
 //! A preloader's answers.
 
 use super::Preloaders;
-use crate::master::event::{Ended, GenerationId, WorkerId};
 use crate::master::executor::context::Context;
 use crate::master::executor::make::Facts;
 use crate::master::executor::pools::Pools;
 use crate::master::executor::preloader::ChannelInput;
 use crate::master::executor::slow::Traceable;
-use crate::runtime::php::protocol::Answer;
-use crate::sys::process;
+use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
+use forkyard_sys::process;
+use forkyard_worker::runtime::php::protocol::Answer;
 use nix::sys::signal::Signal;
 use std::rc::Rc;
 

@@ -1,9 +1,6 @@
 //! Starts preloaders with the spawning kit.
 
 use super::Preloaders;
-use crate::config::sharing;
-use crate::confine;
-use crate::master::event::GenerationId;
 use crate::master::executor::context::Context;
 use crate::master::executor::fork::{closed, refork_at};
 use crate::master::executor::pools;
@@ -13,15 +10,18 @@ use crate::master::executor::sources::Source;
 use crate::master::executor::spawner::Purpose;
 use crate::master::executor::start_report::account;
 use crate::master::executor::start_source::Source as StartSource;
-use crate::runtime::php::ini_snapshot;
-use crate::runtime::{self, Launch};
-use crate::spawn::plan::{Internal, Kind, Plan};
-use crate::sys::Error;
-use crate::sys::fd::{null, set_nonblocking, socket_pair};
-use crate::sys::guarded::Guarded;
-use crate::sys::identity::is_root;
-use crate::worker::{self, Settings};
-use crate::zygotes::Members;
+use forkyard_config::sharing;
+use forkyard_core::master::event::GenerationId;
+use forkyard_core::zygotes::Members;
+use forkyard_host::confine;
+use forkyard_spawn::plan::{Internal, Kind, Plan};
+use forkyard_sys::Error;
+use forkyard_sys::fd::{null, set_nonblocking, socket_pair};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::identity::is_root;
+use forkyard_worker::runtime::php::ini_snapshot;
+use forkyard_worker::runtime::{self, Launch};
+use forkyard_worker::worker::{self, Settings};
 use nix::sys::socket::SockType;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd, RawFd};

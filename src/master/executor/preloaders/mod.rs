@@ -1,5 +1,5 @@
 //! Preloaders: processes that fork the workers of generations. The core gives each generation a preloader; here
-//! generations are attached to one of their own, or to a zygote. [`crate::zygotes`] decides.
+//! generations are attached to one of their own, or to a zygote. [`forkyard_core::zygotes`] decides.
 
 mod answers;
 mod launch;
@@ -19,14 +19,14 @@ use super::services::Services;
 use super::sources::Source;
 use super::spawner::{OutputLine, Started};
 use super::start_report::{exit_of_report, say_report};
-use crate::master::action::Force;
-use crate::master::event::{Ended, Event, GenerationId, WorkerId};
-use crate::spawn::event::Token;
-use crate::spawn::report::Report;
-use crate::sys::Error;
-use crate::tick::Tick;
-use crate::worker::{Settings, WorkerContext};
-use crate::zygotes::{Choice, Stop, Unfit, choose};
+use forkyard_base::tick::Tick;
+use forkyard_core::master::action::Force;
+use forkyard_core::master::event::{Ended, Event, GenerationId, WorkerId};
+use forkyard_core::zygotes::{Choice, Stop, Unfit, choose};
+use forkyard_spawn::event::Token;
+use forkyard_spawn::report::Report;
+use forkyard_sys::Error;
+use forkyard_worker::worker::{Settings, WorkerContext};
 use nix::errno::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

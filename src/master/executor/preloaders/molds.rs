@@ -4,8 +4,6 @@
 //! The worker's messages are untrusted: the process must be a new child of the pool's user.
 
 use super::Preloaders;
-use crate::master::action::Force;
-use crate::master::event::{Ended, Event, GenerationId, WorkerId};
 use crate::master::executor::context::Context;
 use crate::master::executor::fork::refork_at;
 use crate::master::executor::output::Lines;
@@ -14,11 +12,13 @@ use crate::master::executor::preloader::{ChannelInput, Command, Preloader};
 use crate::master::executor::processes::Who;
 use crate::master::executor::services::Services;
 use crate::master::executor::sources::Source;
-use crate::runtime::php::protocol::Answer;
-use crate::sys::fd::{null, output, send_with, set_nonblocking, socket_pair};
-use crate::sys::guarded::Guarded;
-use crate::sys::{Error, process};
+use forkyard_core::master::action::Force;
+use forkyard_core::master::event::{Ended, Event, GenerationId, WorkerId};
 use forkyard_protocol::stop_pipe::PROMOTE;
+use forkyard_sys::fd::{null, output, send_with, set_nonblocking, socket_pair};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::{Error, process};
+use forkyard_worker::runtime::php::protocol::Answer;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;

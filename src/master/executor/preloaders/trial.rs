@@ -1,12 +1,12 @@
 //! Starts PHP again without a setting that prevents its start ([`crate::master::executor::trial`]).
 
 use super::Preloaders;
-use crate::config::{Application, StartSetting, Trial};
-use crate::master::event::{Event, GenerationId};
 use crate::master::executor::context::Context;
 use crate::master::executor::start_report::exit_of_report;
-use crate::spawn::error::Category;
-use crate::spawn::report::Report;
+use forkyard_config::{Application, StartSetting, Trial};
+use forkyard_core::master::event::{Event, GenerationId};
+use forkyard_spawn::error::Category;
+use forkyard_spawn::report::Report;
 
 impl Preloaders {
     /// Whether another start follows, so that this failure is no error yet.

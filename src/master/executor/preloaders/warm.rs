@@ -5,8 +5,6 @@
 
 use super::Preloaders;
 use super::zygotes::{parcel, parcel_of};
-use crate::config::Php;
-use crate::master::event::{Event, GenerationId};
 use crate::master::executor::context::Context;
 use crate::master::executor::generation::Generation;
 use crate::master::executor::make::Facts;
@@ -14,10 +12,12 @@ use crate::master::executor::pools::Pools;
 use crate::master::executor::preloader::Command;
 use crate::master::executor::services::Services;
 use crate::master::executor::sources::Source;
-use crate::runtime::php::protocol::WARM_TIMEOUT;
-use crate::sys::fd::{copy, pipe};
-use crate::sys::{Error, clock};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_config::Php;
+use forkyard_core::master::event::{Event, GenerationId};
+use forkyard_sys::fd::{copy, pipe};
+use forkyard_sys::{Error, clock};
+use forkyard_worker::runtime::php::protocol::WARM_TIMEOUT;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 

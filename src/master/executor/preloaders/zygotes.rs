@@ -2,8 +2,6 @@
 //! place of the shared parts; the master sends it with each fork command.
 
 use super::Preloaders;
-use crate::config::{Config, Pool, sharing};
-use crate::master::event::{Ended, GenerationId};
 use crate::master::executor::context::Context;
 use crate::master::executor::fork::closed;
 use crate::master::executor::make::credible_reason;
@@ -12,14 +10,16 @@ use crate::master::executor::preloader::Preloader;
 use crate::master::executor::services::Services;
 use crate::master::executor::start_report::{exit_of_report, summary};
 use crate::master::executor::zygote::common;
-use crate::runtime::php::files::FingerprintCache;
-use crate::runtime::php::protocol::Parcel;
-use crate::spawn::report::Report;
-use crate::sys::fd::copy;
-use crate::sys::shared_mappings::Template;
-use crate::sys::{Error, identity, memfile, process};
-use crate::worker::Settings;
-use crate::zygotes::{Choice, Released, is_needed, shared_sources};
+use forkyard_config::{Config, Pool, sharing};
+use forkyard_core::master::event::{Ended, GenerationId};
+use forkyard_core::zygotes::{Choice, Released, is_needed, shared_sources};
+use forkyard_spawn::report::Report;
+use forkyard_sys::fd::copy;
+use forkyard_sys::shared_mappings::Template;
+use forkyard_sys::{Error, identity, memfile, process};
+use forkyard_worker::runtime::php::files::FingerprintCache;
+use forkyard_worker::runtime::php::protocol::Parcel;
+use forkyard_worker::worker::Settings;
 use nix::sys::signal::Signal;
 use std::os::fd::OwnedFd;
 use std::time::Duration;

@@ -2,14 +2,14 @@
 
 use super::Programs;
 use super::plan::plan;
-use crate::master::event::GenerationId;
 use crate::master::executor::context::Context;
 use crate::master::executor::effect::Effect;
 use crate::master::executor::start_report::{End, summary};
-use crate::spawn::error::{DOES_NOT_STAY, Ended};
-use crate::spawn::report::Report;
-use crate::spawn::step::{Route, Step};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::GenerationId;
+use forkyard_spawn::error::{DOES_NOT_STAY, Ended};
+use forkyard_spawn::report::Report;
+use forkyard_spawn::step::{Route, Step};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,20 +1,21 @@
 //! The hand-over of programs.
 
 use super::{ProcessSlot, ProgramProcess, Programs, RunningProgram};
-use crate::handover::{document, names};
-use crate::master::event::{Ended, GenerationId};
 use crate::master::executor::context::Context;
 use crate::master::executor::output::Lines;
 use crate::master::executor::processes::Who;
 use crate::master::executor::sources::Source;
-use crate::master::program::Program;
-use crate::runtime::http::Share;
-use crate::spawn::capture::Capture;
-use crate::spawn::effects::{Remains, SocketFile};
-use crate::sys::dir::Mark;
-use crate::sys::guarded::Guarded;
-use crate::sys::{Error, clock, process};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::{Ended, GenerationId};
+use forkyard_core::master::program::Program;
+use forkyard_protocol::handover::document;
+use forkyard_protocol::handover::names;
+use forkyard_spawn::capture::Capture;
+use forkyard_spawn::effects::{Remains, SocketFile};
+use forkyard_sys::dir::Mark;
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::{Error, clock, process};
+use forkyard_worker::runtime::http::Share;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 

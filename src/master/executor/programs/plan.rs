@@ -1,12 +1,12 @@
 //! How a program's processes start, and their addresses.
 
-use crate::config::{Address, Listens};
 use crate::master::executor::start_report::account;
-use crate::spawn::NODE_SCRIPT;
-use crate::spawn::handshake::properties::{self, Socket};
-use crate::spawn::plan::{Kind, Limit, OwnSocket, Plan};
-use crate::sys::identity;
-use crate::worker::{self, Settings};
+use forkyard_config::{Address, Listens};
+use forkyard_spawn::NODE_SCRIPT;
+use forkyard_spawn::handshake::properties::{self, Socket};
+use forkyard_spawn::plan::{Kind, Limit, OwnSocket, Plan};
+use forkyard_sys::identity;
+use forkyard_worker::worker::{self, Settings};
 
 pub(super) fn address_of(sockets: &[Socket]) -> Option<Address> {
     let fit = |socket: &&Socket| socket.accept_http_requests && socket.protocol == "http";
@@ -57,7 +57,7 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
 }
 
 fn limits(settings: &Settings) -> Vec<Limit> {
-    use crate::config::CoreLimit;
+    use forkyard_config::CoreLimit;
     let pool = &settings.pool;
     let Some(program) = pool.application.program() else {
         return Vec::new();

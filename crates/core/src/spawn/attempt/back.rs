@@ -7,7 +7,7 @@ use crate::spawn::handshake::properties;
 use crate::spawn::handshake::response::Properties;
 use crate::spawn::journey::StepState;
 use crate::spawn::step::Step;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 const LAST_OUTPUT_WAIT: Duration = Duration::from_millis(50);

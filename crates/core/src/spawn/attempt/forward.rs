@@ -7,7 +7,7 @@ use crate::spawn::event::JourneyEvent;
 use crate::spawn::handshake::properties::{self, Address, Socket};
 use crate::spawn::handshake::response::{Properties, Response};
 use crate::spawn::step::Step;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 
 impl Attempt {
     pub(super) fn prepared(&mut self, now: Tick, out: &mut Vec<JourneyAction>) -> AttemptProgress {

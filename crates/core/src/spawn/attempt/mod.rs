@@ -25,7 +25,7 @@ use super::handshake::response::{Complaint, Response};
 use super::journey::{Journey, StepState};
 use super::plan::Plan;
 use super::step::{Party, Route, Step};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! The new process's input: `args.json`, and a file below `args` for each key.
 
-use crate::origin::Origin;
 use crate::spawn::plan::{Account, Kind, Limit, Plan, SPAWN_METHOD};
 use crate::spawn::step::Route;
+use forkyard_base::origin::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

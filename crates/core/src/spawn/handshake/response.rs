@@ -4,7 +4,7 @@ use super::properties::SocketOwner;
 use crate::spawn::error::Category;
 use crate::spawn::journey::{Record, StepState};
 use crate::spawn::step::Step;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 pub use forkyard_protocol::start_failure::CommandCheck;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

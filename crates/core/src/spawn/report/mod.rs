@@ -15,7 +15,7 @@ use super::error::{Ended, Failure};
 use super::handshake::response::Surroundings;
 use super::journey::Journey;
 use super::plan::Plan;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use html::Reader;
 use std::fmt;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use crate::spawn::handshake::response::{Surroundings, Text};
 use crate::spawn::journey::Journey;
 use crate::spawn::plan::{Account, Plan};
 use crate::spawn::step::{Route, Step};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! A daemon's base directory, which contains its work directories. A killed daemon leaves it behind with an unlocked
 //! lock file, so the next daemon recognizes and removes it.
 
-use crate::sys::dir::{self, names};
-use crate::sys::{self, lock, process};
+use forkyard_sys::dir::{self, names};
+use forkyard_sys::{self as sys, lock, process};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::fs;

@@ -5,11 +5,11 @@
 //! question; all three pass.
 
 use super::program_socket::ProgramSocket;
-use crate::sys::fd::unread_by_peer;
-use crate::sys::socket::{Progress, receive, send};
-use crate::sys::{Error, clock};
-use crate::tick::Tick;
 use fastcgi::{Answer, Part, RecordType, get_values};
+use forkyard_base::tick::Tick;
+use forkyard_sys::fd::unread_by_peer;
+use forkyard_sys::socket::{Progress, receive, send};
+use forkyard_sys::{Error, clock};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -138,7 +138,7 @@ impl Probe {
             if !super::exchange::wait_for(&[probe.connection.as_fd(), process], left) {
                 continue;
             }
-            if crate::sys::pidfd::has_ended(process) {
+            if forkyard_sys::pidfd::has_ended(process) {
                 return None;
             }
         }

@@ -1,12 +1,12 @@
 //! The FastCGI program's process.
 
 use super::program_socket::ProgramSocket;
-use crate::spawn::capture::Capture;
-use crate::sys::clock::ProcessClock;
-use crate::sys::external;
-use crate::sys::process::{Ended, Program, open_statm, resident_bytes};
-use crate::sys::socket::{Readiness, wait};
-use crate::sys::{Error, fd, pidfd, timeout_responder};
+use forkyard_spawn::capture::Capture;
+use forkyard_sys::clock::ProcessClock;
+use forkyard_sys::external;
+use forkyard_sys::process::{Ended, Program, open_statm, resident_bytes};
+use forkyard_sys::socket::{Readiness, wait};
+use forkyard_sys::{Error, fd, pidfd, timeout_responder};
 use nix::errno::Errno;
 use std::ffi::CString;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! The program's listening socket. It has no name, so other processes can't connect to it.
 
-use crate::sys::file::Held;
-use crate::sys::socket::{Readiness, accept, wait};
-use crate::sys::{Error, dir};
+use forkyard_sys::file::Held;
+use forkyard_sys::socket::{Readiness, accept, wait};
+use forkyard_sys::{Error, dir};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -79,8 +79,8 @@ impl ProgramSocket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd::unread_by_peer;
-    use crate::sys::socket::{Progress, receive, send};
+    use forkyard_sys::fd::unread_by_peer;
+    use forkyard_sys::socket::{Progress, receive, send};
 
     #[test]
     fn the_socket_leaves_no_trace_and_can_be_gone_through() {

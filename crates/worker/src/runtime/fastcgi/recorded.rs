@@ -2,9 +2,9 @@
 
 use crate::runtime::cgi_variables::is_passed;
 use crate::runtime::queue::Queue;
-use crate::sys::socket::{Progress, send};
 use crate::worker::{ClientGone, Request};
 use fastcgi::{HEADER_LENGTH, MAX_CONTENT, RecordType, Request as Wire, header};
+use forkyard_sys::socket::{Progress, send};
 use std::os::fd::BorrowedFd;
 
 pub(super) const REQUEST_ID: u16 = 1;

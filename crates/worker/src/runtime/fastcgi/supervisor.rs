@@ -5,21 +5,21 @@ use super::program::{Recipe, RunningProgram};
 use super::program_socket::ProgramSocket;
 use super::recorded;
 use super::start::{ProgramProgress, ProgramStart};
-use crate::life::backoff::{Backoff, LONGEST, WELL_AFTER};
-use crate::life::{Life, LifeCause};
-use crate::master::program::PROOF;
 use crate::runtime::complaints::Complaints;
 use crate::runtime::is_quiet;
-use crate::spawn::effects::oom_kills;
-use crate::spawn::handshake::response::CommandCheck;
-use crate::spawn::plan::Plan;
-use crate::spawn::report::{ErrorId, Report};
-use crate::spawn::self_spawn::{Attempt, error_id};
-use crate::sys::process::Ended;
-use crate::sys::{Error, clock, pidfd, socket};
-use crate::tick::Tick;
 use crate::worker::{Backend, BackendStage, BackendState, BackendStatus};
+use forkyard_base::tick::Tick;
+use forkyard_core::life::backoff::{Backoff, LONGEST, WELL_AFTER};
+use forkyard_core::life::{Life, LifeCause};
+use forkyard_core::master::program::PROOF;
 use forkyard_protocol::start_failure::Fall;
+use forkyard_spawn::effects::oom_kills;
+use forkyard_spawn::handshake::response::CommandCheck;
+use forkyard_spawn::plan::Plan;
+use forkyard_spawn::report::{ErrorId, Report};
+use forkyard_spawn::self_spawn::{Attempt, error_id};
+use forkyard_sys::process::Ended;
+use forkyard_sys::{Error, clock, pidfd, socket};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,7 +47,7 @@ pub(super) struct Means {
 impl Means {
     /// Looks for mistakes in the command.
     pub(super) fn check(&self) -> CommandCheck {
-        crate::spawn::setupper::command::check(&self.plan.start_command, &self.plan.app_root, &self.path)
+        forkyard_spawn::setupper::command::check(&self.plan.start_command, &self.plan.app_root, &self.path)
     }
 }
 

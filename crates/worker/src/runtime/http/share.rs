@@ -1,8 +1,8 @@
 //! The memory of a program's table, created by the master and inherited by workers.
 
 use super::table::{self, Table};
-use crate::sys::Result;
-use crate::sys::shm::{Memory, PAGE_WORDS, Words};
+use forkyard_sys::Result;
+use forkyard_sys::shm::{Memory, PAGE_WORDS, Words};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 

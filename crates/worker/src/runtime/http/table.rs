@@ -7,7 +7,7 @@
 //!
 //! Any worker can corrupt the table, but only for its own pool; the master trusts none of it.
 
-use crate::config::Address;
+use forkyard_config::Address;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,7 +4,7 @@
 //! the files beside it and extensions; these files do.
 
 use super::settings::{php_ini_directories, usual_directories};
-use crate::config::Php;
+use forkyard_config::Php;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -3,7 +3,7 @@
 //! Any program that can connect to a pool's socket can send any parameter. If it could set `auto_prepend_file` or
 //! `error_log`, it could run code as the pool's user.
 
-use crate::config::RequestSettings;
+use forkyard_config::RequestSettings;
 
 /// Limits, display and session lifetimes, which web servers do send. None names an output file, a program, a function
 /// or code. `open_basedir` and `disable_functions` are allowed because a site may rely on its web server to send them.
@@ -117,7 +117,7 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::{HARMLESS, Rule, Verdict};
-    use crate::config::RequestSettings;
+    use forkyard_config::RequestSettings;
 
     fn rule(settings: RequestSettings) -> Rule {
         Rule::new(settings, vec!["memory_limit".into(), "auto_prepend_file".into()])

@@ -1,9 +1,9 @@
 //! Turns a pool's settings into PHP's.
 
 use super::ini_snapshot::IniFiles;
-use crate::config::Php;
-use crate::config::fpm::entry;
-use crate::config::sharing::{is_start_setting, is_zygote_setting};
+use forkyard_config::Php;
+use forkyard_config::fpm::entry;
+use forkyard_config::sharing::{is_start_setting, is_zygote_setting};
 use std::path::{Path, PathBuf};
 
 const EXPOSE: &str = "expose_php";
@@ -133,8 +133,8 @@ fn quote(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{UnfitSetting, exposes, later_settings, php_ini_directories, start_lines, with_lock_in};
-    use crate::config::{Php, RequestSettings};
     use crate::runtime::php::ini_snapshot::{IniFile, IniFiles};
+    use forkyard_config::{Php, RequestSettings};
     use std::path::Path;
 
     fn settings(php_value: &[(&str, &str)], php_admin_value: &[(&str, &str)]) -> Php {

@@ -1,6 +1,6 @@
 //! The value of PHP's function `fpm_get_status()`.
 
-use crate::status::{Snapshot, WorkerRow};
+use forkyard_scoreboard::status::{Snapshot, WorkerRow};
 use serde_json::{Value, json};
 
 /// The pool's status as JSON, with the names and order of `fpm_get_status()`.

@@ -1,6 +1,6 @@
 //! Finds connections that an application left open after loading: forked workers would share them.
 
-use crate::sys::{fd, socket};
+use forkyard_sys::{fd, socket};
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 

@@ -2,11 +2,11 @@
 //! not keep data of a pool.
 
 use super::Error;
-use crate::confine;
-use crate::logs::Log;
 use crate::runtime::php::protocol;
-use crate::sys::{self, memfile};
 use crate::worker::{ContextError, GenerationContext};
+use forkyard_host::confine;
+use forkyard_host::logs::Log;
+use forkyard_sys::{self as sys, memfile};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 const MOST_BYTES: usize = 4 << 20;
@@ -72,7 +72,7 @@ impl Parcel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::fd::null;
+    use forkyard_sys::fd::null;
 
     #[test]
     fn it_takes_its_own_descriptors_and_leaves_the_seats() {

@@ -1,8 +1,8 @@
 //! Lines with descriptors between preloader and master.
 
 use crate::runtime::php::protocol::Answer;
-use crate::sys::{self, clock, fd};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_sys::{self as sys, clock, fd};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, recv};

@@ -1,10 +1,10 @@
 //! Watches the pool's files and requests a new generation when they change. The preloader does this as the pool's user,
 //! because it has read them.
 
-use crate::config::PathPattern;
-use crate::master::debounce::Debounce;
-use crate::sys::tree::{Choice, Tree};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_config::PathPattern;
+use forkyard_core::master::debounce::Debounce;
+use forkyard_sys::tree::{Choice, Tree};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};

@@ -4,11 +4,11 @@
 
 use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
 use crate::runtime::preloader::Socket;
-use crate::spawn::error::Category;
-use crate::spawn::setupper::{Notes, SetupComplaint, barrier};
-use crate::spawn::step::Step;
-use crate::sys::fd;
 use crate::worker::{self, Settings};
+use forkyard_spawn::error::Category;
+use forkyard_spawn::setupper::{Notes, SetupComplaint, barrier};
+use forkyard_spawn::step::Step;
+use forkyard_sys::fd;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ffi::OsString;
@@ -134,7 +134,7 @@ fn become_it(
 }
 
 fn own_name() -> String {
-    crate::sys::identity::own_user().to_string()
+    forkyard_sys::identity::own_user().to_string()
 }
 
 #[derive(Debug, thiserror::Error)]

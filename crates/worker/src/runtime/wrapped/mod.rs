@@ -10,8 +10,8 @@ mod python;
 pub use interpreter::SETTLED;
 
 use super::{Launch, SCRIPT};
-use crate::config::{Interface, Wrapped};
-use crate::sys::{Error, memfile};
+use forkyard_config::{Interface, Wrapped};
+use forkyard_sys::{Error, memfile};
 use std::path::Path;
 
 /// The library with the C ABI, next to the daemon.

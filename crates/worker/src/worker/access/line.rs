@@ -2,8 +2,8 @@
 
 use super::LoggedRequest;
 use super::text::{escape, fit};
-use crate::config::access::{CpuPart, DurationUnit, Escape, Format, Token};
-use crate::sys::clock::{CpuTimes, format_local_time};
+use forkyard_config::access::{CpuPart, DurationUnit, Escape, Format, Token};
+use forkyard_sys::clock::{CpuTimes, format_local_time};
 use std::borrow::Cow;
 use std::io::Write;
 
@@ -151,7 +151,7 @@ fn percent(facts: &RequestFacts<'_>, part: CpuPart) -> f64 {
 mod tests {
     use super::super::head::AnswerHead;
     use super::*;
-    use crate::config::access::parse_format;
+    use forkyard_config::access::parse_format;
 
     fn rendered(format: &str, limit: usize) -> (String, bool) {
         let mut head = AnswerHead::default();

@@ -1,6 +1,6 @@
 //! The access log of a worker; each line is one write(2).
 //!
-//! The master opens the file. [`crate::logs::Handout`] describes how workers get it and notice that it was reopened.
+//! The master opens the file. [`forkyard_host::logs::Handout`] describes how workers get it and notice that it was reopened.
 
 #[cfg(any(test, fuzzing))]
 #[path = "../../../fuzz/access.rs"]
@@ -9,14 +9,14 @@ mod head;
 mod line;
 mod text;
 
-use crate::config::AccessLog;
-use crate::config::access::Token;
-use crate::logs::Handout;
-use crate::scoreboard::header;
-use crate::scoreboard::slot_writer::Description;
-use crate::sys::clock::{self, CpuTimes};
-use crate::tick::Tick;
 use fastcgi::Params;
+use forkyard_base::tick::Tick;
+use forkyard_config::AccessLog;
+use forkyard_config::access::Token;
+use forkyard_host::logs::Handout;
+use forkyard_scoreboard::header;
+use forkyard_scoreboard::slot_writer::Description;
+use forkyard_sys::clock::{self, CpuTimes};
 use head::AnswerHead;
 use line::RequestFacts;
 use nix::errno::Errno;

@@ -1,7 +1,7 @@
 //! Escapes text from outside, and shortens it where a line would be too long.
 
-use crate::config::access::Escape;
 use forkyard_base::text::is_control;
+use forkyard_config::access::Escape;
 use std::io::Write;
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 
 use super::super::gauge::Gauge;
 use super::gather::Gathering;
-use crate::listen::AcceptPause;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_host::listen::AcceptPause;
 use std::time::Duration;
 
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
-use crate::tick::Tick;
 use fastcgi::{Connection, Params, Phase};
+use forkyard_base::tick::Tick;
 use nix::sys::epoll::EpollFlags;
 
 /// A place for a connection, or for a request that the event loop serves itself.

@@ -5,8 +5,8 @@
 //! them have some.
 
 use super::state::WorkerState;
-use crate::tick::Tick;
 use crate::worker::pool_view;
+use forkyard_base::tick::Tick;
 use std::num::NonZero;
 use std::time::Duration;
 

@@ -5,9 +5,9 @@ use super::super::request::description;
 use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
 use super::state::{READ_BYTES, WorkerState};
-use crate::sys::socket::{Progress, receive, shutdown_write};
-use crate::tick::Tick;
 use fastcgi::{Connection, Event, Params, Phase, Piece};
+use forkyard_base::tick::Tick;
+use forkyard_sys::socket::{Progress, receive, shutdown_write};
 use nix::errno::Errno;
 use std::time::Duration;
 

@@ -7,12 +7,12 @@ use super::client::Client;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
 use super::state::{WorkerState, has_program};
-use crate::scoreboard::counters::ExitCause;
-use crate::scoreboard::{RequestStage, header};
-use crate::sys::clock;
-use crate::tick::Tick;
 use fastcgi::Phase;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::accept_notify::RestartReason;
+use forkyard_protocol::counters::ExitCause;
+use forkyard_scoreboard::{RequestStage, header};
+use forkyard_sys::clock;
 use std::os::fd::AsFd;
 
 /// The life of a worker. Work is out-of-band work of the application.

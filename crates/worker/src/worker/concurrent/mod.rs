@@ -36,7 +36,7 @@ pub use several::Several;
 pub use threads::{Threads, Wish};
 
 use super::context::{GenerationContext, WorkerContext};
-use crate::sys::{Error, clock};
+use forkyard_sys::{Error, clock};
 use leave::Life;
 use state::WorkerState;
 use std::ops::Deref;

@@ -2,9 +2,9 @@
 
 use super::Concurrent;
 use super::events::{EventKind, HEAD_BYTES};
-use crate::sys::clock;
 use fastcgi::Params;
 use forkyard_protocol::accept_notify::RestartReason;
+use forkyard_sys::clock;
 use nix::sys::epoll::{Epoll, EpollEvent};
 use std::sync::Arc;
 

@@ -5,10 +5,10 @@ use super::super::snapshot;
 use super::client::RunningRequest;
 use super::events::EventKind;
 use super::state::WorkerState;
-use crate::scoreboard::RequestStage;
-use crate::sys::socket::{Progress, send, shutdown_read};
-use crate::tick::Tick;
 use fastcgi::Phase;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::RequestStage;
+use forkyard_sys::socket::{Progress, send, shutdown_read};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -276,7 +276,7 @@ impl WorkerState {
     }
 
     fn send_rest(&mut self, index: usize, mut bytes: &[u8], now: Tick) {
-        use crate::sys::socket::{Readiness, wait};
+        use forkyard_sys::socket::{Readiness, wait};
         while !bytes.is_empty() && !self.clients[index].is_gone() {
             let Some(link) = &self.clients[index].link else {
                 break;

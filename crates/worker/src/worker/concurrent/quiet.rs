@@ -5,12 +5,12 @@
 
 use super::leave::Life;
 use super::state::WorkerState;
-use crate::config::Requests;
-use crate::scoreboard::layout::slot;
-use crate::scoreboard::{header, slot_reader};
-use crate::sys::socket::{Readiness, wait};
-use crate::tick::Tick;
 use crate::worker::pool_view;
+use forkyard_base::tick::Tick;
+use forkyard_config::Requests;
+use forkyard_scoreboard::layout::slot;
+use forkyard_scoreboard::{header, slot_reader};
+use forkyard_sys::socket::{Readiness, wait};
 use std::os::fd::AsFd;
 use std::time::Duration;
 

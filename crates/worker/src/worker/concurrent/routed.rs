@@ -4,9 +4,9 @@ use super::super::memory::Occasion;
 use super::super::router_channel::{RouterChannel, RouterGone};
 use super::client::Session;
 use super::state::{READ_BYTES, WorkerState};
-use crate::sys::clock;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::channel::{FromWorker, HEAD_BYTES, MOST_BYTES, ToWorker};
+use forkyard_sys::clock;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 pub(super) const MESSAGE_BYTES: usize = HEAD_BYTES + MOST_BYTES;

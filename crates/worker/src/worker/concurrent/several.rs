@@ -3,7 +3,7 @@
 use super::super::promotion::Promotion;
 use super::state::WorkerState;
 use super::{Sent, When};
-use crate::sys::clock;
+use forkyard_sys::clock;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The shared part of a worker with several requests.

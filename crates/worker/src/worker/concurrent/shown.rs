@@ -6,8 +6,8 @@
 use super::super::request::description;
 use super::client::{AnswerPhase, RunningRequest};
 use super::state::WorkerState;
-use crate::scoreboard::RequestStage;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::RequestStage;
 use std::collections::VecDeque;
 use std::time::Duration;
 

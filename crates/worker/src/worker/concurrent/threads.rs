@@ -13,7 +13,7 @@ use super::dispatch::{Dispatch, Wait};
 use super::several::{Locked, Several};
 use super::state::{EVENTS, WorkerState};
 use super::{Piece, Sent, When};
-use crate::sys::{Error, clock, process, signal};
+use forkyard_sys::{Error, clock, process, signal};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
 use std::ops::Deref;

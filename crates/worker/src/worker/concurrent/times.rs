@@ -3,10 +3,10 @@
 use super::client::AnswerPhase;
 use super::events::EventKind;
 use super::state::WorkerState;
-use crate::scoreboard::counters::ExitCause;
-use crate::tick::Tick;
 use crate::worker::timeout_response;
 use fastcgi::Phase;
+use forkyard_base::tick::Tick;
+use forkyard_protocol::counters::ExitCause;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use std::os::fd::{AsFd, BorrowedFd};

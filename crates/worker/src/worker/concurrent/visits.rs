@@ -5,12 +5,12 @@ use super::Concurrent;
 use super::client::AnswerPhase;
 use super::leave::Life;
 use super::state::WorkerState;
-use crate::config::Listen;
-use crate::listen::disallowed;
-use crate::sys::clock;
-use crate::sys::socket::accept;
-use crate::tick::Tick;
 use fastcgi::Params;
+use forkyard_base::tick::Tick;
+use forkyard_config::Listen;
+use forkyard_host::listen::disallowed;
+use forkyard_sys::clock;
+use forkyard_sys::socket::accept;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 

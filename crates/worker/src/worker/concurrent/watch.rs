@@ -8,8 +8,8 @@
 use super::super::idle_watch::start_thread;
 use super::several::Several;
 use super::state::WorkerState;
-use crate::sys::clock;
-use crate::sys::socket::{Readiness, wait};
+use forkyard_sys::clock;
+use forkyard_sys::socket::{Readiness, wait};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, PoisonError};

@@ -3,9 +3,9 @@
 use super::super::memory::{Occasion, Scale};
 use super::super::sequential::most_requests;
 use super::state::has_program;
-use crate::config::{Application, Pool};
-use crate::sys::process::peak_memory_bytes;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
+use forkyard_config::{Application, Pool};
+use forkyard_sys::process::peak_memory_bytes;
 
 const REQUESTS_A_LOOK: u64 = 16;
 

@@ -1,11 +1,11 @@
 //! Reads a request: parameters, then body.
 
 use super::{NoRequest, Service};
-use crate::sys::socket::{Progress, Readiness, receive, wait};
-use crate::sys::{Error, clock};
 use crate::worker::request::ClientGone;
 use crate::worker::transfer::drain_input;
 use fastcgi::{Input, Violation};
+use forkyard_sys::socket::{Progress, Readiness, receive, wait};
+use forkyard_sys::{Error, clock};
 use std::time::Duration;
 
 enum InputPart {

@@ -1,10 +1,10 @@
 //! Writes an answer and its end.
 
 use super::Service;
-use crate::sys::socket::{Progress, Readiness, send, wait};
 use crate::worker::request::ClientGone;
 use crate::worker::transfer::{drain_input, send_pieces};
 use fastcgi::{MAX_CONTENT, Output, ProtocolStatus, RecordType, header};
+use forkyard_sys::socket::{Progress, Readiness, send, wait};
 use std::io::IoSlice;
 
 const GATHER_BYTES: usize = 16 * 1024;

@@ -4,7 +4,7 @@ use super::event_loop::{Client, Gateway};
 use super::passage::Passage;
 use super::stream::Stream;
 use super::{FRONT, MOST_SERIAL, VISIT};
-use crate::sys::clock;
+use forkyard_sys::clock;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::os::fd::OwnedFd;
 

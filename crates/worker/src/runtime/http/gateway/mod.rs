@@ -17,10 +17,10 @@ mod upload;
 mod upstream;
 
 use super::share::Share;
-use crate::config::Requests;
-use crate::config::{Application, Pool};
 use crate::worker::{Concurrent, EXIT_SOFTWARE, GenerationContext, OWN, WorkerContext};
 use event_loop::Gateway;
+use forkyard_config::Requests;
+use forkyard_config::{Application, Pool};
 use links::{Links, Server};
 use std::time::Duration;
 
@@ -57,12 +57,12 @@ pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Shar
     let most = most.map(|most| (most, pool.retirement.max_requests_jitter));
     let links = Links::new(server, most);
     if pool.setup.rlimit_files.is_none() {
-        if let Err(error) = crate::sys::identity::raise_descriptors() {
+        if let Err(error) = forkyard_sys::identity::raise_descriptors() {
             log::warn!("{error}");
         }
     }
     // The program and web server do more work per request and should not be preempted.
-    if let Err(error) = crate::sys::sched::set_batch() {
+    if let Err(error) = forkyard_sys::sched::set_batch() {
         log::debug!("{error}");
     }
     match Concurrent::begin(context, own) {

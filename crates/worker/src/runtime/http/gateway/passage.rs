@@ -9,9 +9,9 @@ use super::upload::Upload;
 use super::upstream::{Route, Taken, Upstream};
 use crate::runtime::is_idempotent;
 use crate::runtime::queue::Queue;
-use crate::tick::Tick;
 use crate::worker::timeout_response;
 use fastcgi::Params;
+use forkyard_base::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! A non-blocking connection in the gateway's epoll, and what the kernel has reported of it.
 
 use crate::runtime::queue::Queue;
-use crate::sys::Error;
-use crate::sys::socket::{self, Progress};
+use forkyard_sys::Error;
+use forkyard_sys::socket::{self, Progress};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, OwnedFd};
 

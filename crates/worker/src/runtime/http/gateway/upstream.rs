@@ -2,7 +2,7 @@
 
 use super::super::table::ProcessEntry;
 use super::links::{LinkState, Reuse, Unreachable};
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);

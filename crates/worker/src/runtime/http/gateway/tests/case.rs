@@ -3,7 +3,7 @@
 use super::super::super::head::Framing;
 use super::super::passage::{Limits, Passage};
 use super::random::Random;
-use crate::tick::Tick;
+use forkyard_base::tick::Tick;
 use std::time::Duration;
 
 pub(super) const LIMITS: Limits = Limits {
