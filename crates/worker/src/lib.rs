@@ -1,16 +1,109 @@
-//! The worker process and the runtimes that answer its requests.
+//! A process that serves requests: accept, stages, runtime, finish, account, repeat or exit.
 //!
-//! * [`worker`]: the loop of a worker.
-//! * [`runtime`]: one runtime per kind of application.
-//! * [`abi`]: the worker as a C ABI, for runtimes in other languages.
-//! * [`slowlog`]: the log of slow requests.
-#![deny(unsafe_code)]
+//! Every worker receives a [`GenerationContext`] and a [`WorkerContext`] and runs the same loop, [`run()`]; a
+//! [`Runtime`] turns a [`Request`] into a response. `keepalive` and `idle_watch` keep connections from pinning a
+//! worker.
 
-#[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
-pub mod abi;
+mod accept_notify;
+mod acceptor;
+mod access;
+mod backend;
+mod begin;
+mod builtin;
+mod choose;
+mod concurrent;
+mod connection;
+mod context;
+mod cpu;
 #[cfg(any(test, fuzzing))]
-#[path = "../fuzz/targets.rs"]
-pub mod fuzz;
-pub mod runtime;
-pub mod slowlog;
-pub mod worker;
+#[path = "../../fuzz/worker.rs"]
+pub(crate) mod fuzz;
+mod gauge;
+mod idle_watch;
+mod keepalive;
+mod memory;
+mod memory_pace;
+mod out_of_band;
+mod pool_view;
+mod process_settings;
+mod promotion;
+mod relay;
+mod request;
+mod restart_file;
+mod rewound;
+mod routed;
+mod router_channel;
+mod run_queue;
+mod sequential;
+mod service;
+pub mod service_order;
+pub mod snapshot;
+mod stderr_errors;
+pub(crate) mod timeout_response;
+mod transfer;
+mod unrun;
+
+pub use accept_notify::tell_restart;
+pub use access::Recorder;
+pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
+pub use begin::{EXIT_SOFTWARE, begin, begin_concurrent};
+pub use concurrent::{
+    Concurrent, Event, OWN, Piece, Records, Sent, Several, Threads, When, Wish, is_of_worker,
+};
+pub use context::{ContextError, GenerationContext, Settings, WorkerContext, needs_entrance};
+pub use forkyard_base::tick::Tick;
+pub use forkyard_protocol::accept_notify::RestartReason;
+pub use forkyard_protocol::refusals::RefusalCause;
+pub(crate) use process_settings::PATH;
+pub use process_settings::{
+    ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
+    begin_group, environment, redirect_output,
+};
+pub use promotion::Promotion;
+pub use relay::{Peer, Sink, Stop, relay};
+pub use request::description;
+pub use request::{ClientGone, Request};
+pub use restart_file::RestartMark;
+pub use rewound::CARRIED;
+pub use sequential::{Worker, run};
+pub use timeout_response::install_handlers;
+pub use unrun::Unrun;
+
+/// Answers requests.
+pub trait Runtime {
+    /// Answers one request: reads its body and writes headers and body as a CGI response (RFC 3875 section 6). When it
+    /// returns, the answer is flushed and ended.
+    fn answer(&mut self, request: &mut Request<'_>);
+
+    /// Prepares what needs the master's rights and root directory; the process has one thread. `has_elder`: an earlier
+    /// generation also serves the pool.
+    ///
+    /// # Errors
+    /// A system call failed; the process must exit.
+    fn prepare(&mut self, has_elder: bool) -> Result<(), forkyard_sys::Error> {
+        let _ = has_elder;
+        Ok(())
+    }
+
+    /// Does out-of-band work ([`Request::want_work`]) while no client waits.
+    ///
+    /// # Errors
+    /// What failed, for the log. The worker continues.
+    fn work(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// The helper to poll between requests.
+    fn backend(&mut self) -> Option<&mut dyn Backend> {
+        None
+    }
+}
+
+/// Answers everything except the pool's status and ping paths.
+impl<F: FnMut(&mut Request<'_>)> Runtime for F {
+    fn answer(&mut self, request: &mut Request<'_>) {
+        if request.is_for_application() {
+            self(request);
+        }
+    }
+}
