@@ -1,15 +1,7 @@
-//! Tells the tests which version of PHP is meant where nothing says which: the newest that forkyard-php was built for. Tells
-//! the program the commit that it is built of, if that is known.
+//! Tells the tests which version of PHP is meant where nothing says which: the newest that forkyard-php was built for.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-env-changed=FORKYARD_COMMIT");
-    let version = std::env::var("CARGO_PKG_VERSION").expect("cargo sets it");
-    let commit = std::env::var("FORKYARD_COMMIT")
-        .ok()
-        .filter(|commit| !commit.is_empty());
-    let commit = commit.map_or_else(String::new, |commit| format!(" ({commit})"));
-    println!("cargo:rustc-env=FORKYARD_VERSION={version}{commit}");
     let newest = std::env::var("DEP_FORKYARD_PHP_SHIM_NEWEST").expect("the shim's build script sets it");
     println!("cargo:rustc-env=FORKYARD_PHP={newest}");
 }

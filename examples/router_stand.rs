@@ -17,7 +17,7 @@ use forkyard_scoreboard::{Board, header};
 use forkyard_sys::fd::{close_all_but, pipe, receive_with, send_with, socket_pair};
 use forkyard_sys::process::{self, Side, exit_now, fork};
 use forkyard_sys::{pidfd, signal, socket, title};
-use forkyard_worker::worker::{self, GenerationContext, Request, Settings, WorkerContext};
+use forkyard_worker::{GenerationContext, Request, Settings, WorkerContext};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
@@ -209,7 +209,7 @@ impl Stand {
                 keep.sort_unstable();
                 // SAFETY: what owned the others is never used again.
                 unsafe { close_all_but(&keep) };
-                exit_now(worker::run(context, own, &mut handler(&application)));
+                exit_now(forkyard_worker::run(context, own, &mut handler(&application)));
             }
             Side::Parent(pid) => {
                 let worker = Worker {

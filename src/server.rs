@@ -1,12 +1,12 @@
 //! The public interface for programs that serve pools with their own functions.
 
-use crate::daemon;
-use crate::master::{self, Frontend, Handlers, RunError};
 use forkyard_config::Workers;
 use forkyard_config::{self as config, LogTarget};
+use forkyard_daemon::background;
+use forkyard_daemon::master::{self, Frontend, Handlers, RunError};
 use forkyard_host::logs::Log;
 use forkyard_sys::title;
-use forkyard_worker::worker::{self, ClientGone};
+use forkyard_worker::ClientGone;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Server {
     /// The file can't be read or is invalid. The error has one line for each mistake.
     pub fn from_file(path: impl AsRef<Path>) -> Result<Server, Error> {
         title::prepare();
-        daemon::look_for_php();
+        background::look_for_php();
         let path = path.as_ref().to_owned();
         let loaded = config::load(&path).map_err(|errors| Error(Reason::Configuration(errors)))?;
         Ok(Server {
@@ -72,7 +72,7 @@ impl Server {
         pool: impl Into<String>,
         mut handler: impl FnMut(&mut Request<'_>) + 'static,
     ) -> Server {
-        let runtime = move |inner: &mut worker::Request<'_>| handler(&mut Request { inner });
+        let runtime = move |inner: &mut forkyard_worker::Request<'_>| handler(&mut Request { inner });
         self.handlers.insert(pool.into(), Box::new(runtime));
         self
     }
@@ -92,7 +92,7 @@ impl Server {
             handlers,
         } = self;
         Log::install();
-        let inherited = crate::handover::collect();
+        let inherited = forkyard_daemon::handover::collect();
         master::log_diagnostics(&loaded.warnings);
         let config = loaded.config;
         for name in unused(&config, &handlers) {
@@ -100,7 +100,7 @@ impl Server {
         }
         let is_seen = config.global.error_log == LogTarget::Stderr;
         let background = config.global.daemonize;
-        daemon::run(
+        background::run(
             config,
             handlers,
             Frontend::forkyard(path),
@@ -130,10 +130,10 @@ fn unused(config: &config::Config, handlers: &Handlers) -> Vec<String> {
 
 /// Returns the directory of forkyard's programs: this program's directory, or the first in `PATH` that has them.
 fn programs() -> PathBuf {
-    let own = daemon::program_directory();
+    let own = background::program_directory();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::iter::once(own.clone())
-        .chain(std::env::split_paths(&path).map(|directory| daemon::programs_of(&directory)))
+        .chain(std::env::split_paths(&path).map(|directory| background::programs_of(&directory)))
         .find(|directory| directory.is_absolute() && directory.join(PROGRAM).is_file());
     found.unwrap_or(own)
 }
@@ -186,7 +186,7 @@ trait Inner: io::Read + io::Write {
     fn finish(&mut self) -> Result<(), ClientGone>;
 }
 
-impl Inner for worker::Request<'_> {
+impl Inner for forkyard_worker::Request<'_> {
     fn params(&self) -> &fastcgi::Params {
         self.params()
     }

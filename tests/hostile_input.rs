@@ -4,7 +4,7 @@ use crate::random::{Random, rounds};
 use forkyard_scoreboard::layout::header::{MAX_SLOTS, PAST_MAX_ACTIVE, PAST_REQUESTS, USED};
 use forkyard_scoreboard::layout::slot;
 use forkyard_scoreboard::{header, slot_reader};
-use forkyard_worker::worker::BackendStatus;
+use forkyard_worker::BackendStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ROUNDS: u64 = 3_000;

@@ -13,7 +13,7 @@ use std::process::Command;
 
 const OLDEST: (u32, u32) = (8, 2);
 const SHIM: &str = "shim";
-const ABI: &str = "../worker/src/abi";
+const ABI: &str = "../runtimes/src/abi";
 
 fn main() {
     println!("cargo:rerun-if-changed={SHIM}");

@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[path = "../../tests/fuzz/targets.rs"]
 mod targets;
 
-const TARGETS: [&[Target]; 6] = [
+const TARGETS: [&[Target]; 8] = [
     targets::TARGETS,
     forkyard_config::fuzz::TARGETS,
     forkyard_host::fuzz::TARGETS,
     forkyard_jobs::fuzz::TARGETS,
     forkyard_router::fuzz::TARGETS,
+    forkyard_runtimes::fuzz::TARGETS,
+    forkyard_slowlog::fuzz::TARGETS,
     forkyard_worker::fuzz::TARGETS,
 ];
 

@@ -1,11 +1,11 @@
 //! What another master has left.
 
-use forkyard::plan::{Facts, Kind, Plan, plan};
+use forkyard_daemon::handover::plan::{Facts, Kind, Plan, plan};
 use forkyard_fuzz::number_of;
 use forkyard_protocol::handover::document::Document;
 use forkyard_protocol::handover::{frame, names};
+use forkyard_runtimes::http::table_pages;
 use forkyard_scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
-use forkyard_worker::runtime::http::table_pages;
 use std::collections::BTreeSet;
 
 pub(super) fn document(input: &[u8]) {

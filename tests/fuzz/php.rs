@@ -1,7 +1,7 @@
 //! Settings that come with a request.
 
 use forkyard_config::RequestSettings;
-use forkyard_worker::runtime::php::request_settings::{HARMLESS, Rule, Verdict};
+use forkyard_runtimes::php::request_settings::{HARMLESS, Rule, Verdict};
 
 pub(super) fn request_settings(input: &[u8]) {
     const MOST_LINES: usize = 40;

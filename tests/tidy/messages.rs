@@ -14,8 +14,8 @@ const OTHERS: [(&str, &str); 6] = [
     ),
     ("crates/config/src/", "*"),
     ("crates/jobs/src/core/event.rs", "TaskStatus Outcome"),
-    ("crates/worker/src/slowlog/job.rs", "Asking Means"),
-    ("src/helper/start.rs", "Role"),
+    ("crates/slowlog/src/job.rs", "Asking Means"),
+    ("crates/daemon/src/helper/start.rs", "Role"),
 ];
 
 /// The enums of a file that serde both writes and reads.

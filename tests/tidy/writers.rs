@@ -4,7 +4,11 @@ use super::sources;
 
 #[test]
 fn commands_write_through_one_function() {
-    const WRITERS: [&str; 3] = ["src/cli/output.rs", "src/cli/texts.rs", "src/cli/fpm.rs"];
+    const WRITERS: [&str; 3] = [
+        "crates/cli/src/output.rs",
+        "crates/cli/src/texts.rs",
+        "crates/cli/src/fpm.rs",
+    ];
     for (name, text) in sources() {
         if !name.starts_with("src/cli") || WRITERS.contains(&name.as_str()) {
             continue;

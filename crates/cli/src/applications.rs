@@ -5,9 +5,9 @@ use super::control::{
     unexpected,
 };
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
-use crate::control::client::Conversation;
 use clap::{Args, Subcommand};
 use forkyard_config::duration;
+use forkyard_daemon::control::client::Conversation;
 use forkyard_protocol::control::{Answer, Request};
 use serde_json::Value;
 use std::io::Read;

@@ -2,10 +2,10 @@
 
 use super::output::refuse;
 use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, unit};
-use crate::master;
 use clap::Args;
 use forkyard_config::sharing::is_start_setting;
 use forkyard_config::{self as config, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Pool, Severity};
+use forkyard_daemon::master;
 use forkyard_host::secret;
 use std::collections::BTreeSet;
 use std::ffi::OsString;

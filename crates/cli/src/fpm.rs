@@ -5,10 +5,10 @@ mod failure;
 mod usage;
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, php_start, program_directory, start, takeover};
-use crate::master::Frontend;
 use arguments::Met;
 use forkyard_config::fpm::{self, Journal, Line, Options};
 use forkyard_config::{Config, Host, LogLevel, LogTarget, php};
+use forkyard_daemon::master::Frontend;
 use forkyard_host::logs::Log;
 use forkyard_protocol::control::Complaint;
 use forkyard_sys::file::OwnStream;
@@ -155,7 +155,7 @@ fn define(text: &str) -> Option<(String, String)> {
 }
 
 fn run(options: Options) -> ExitCode {
-    let inherited = crate::handover::collect();
+    let inherited = forkyard_daemon::handover::collect();
     let (config, journal) = load(&options);
     tell(&journal, true);
     let Some(config) = takeover::or_before(config, &inherited) else {

@@ -167,7 +167,7 @@ pub(super) fn sections(entry: &Entry, page: &mut Roff) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::texts::{command_line, shown};
+    use crate::texts::{command_line, shown};
     use std::collections::BTreeSet;
 
     /// Returns the names of all visible commands and subcommands.

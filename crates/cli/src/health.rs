@@ -8,9 +8,9 @@ use super::control::{
 };
 use super::last_reload::trouble;
 use super::status::{remarks, state, waiting};
-use crate::control::client::{AskError, ask};
 use clap::Args;
 use forkyard_config as config;
+use forkyard_daemon::control::client::{AskError, ask};
 use forkyard_protocol::control::{Answer, DaemonMode, PoolStatus, Request, Status};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -253,7 +253,7 @@ fn within(socket: &Path, request: Request, timeout: Duration) -> Result<Answer, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::programs::tests::status;
+    use crate::programs::tests::status;
 
     fn asked(busy: bool, pool: &[&str]) -> Health {
         #[derive(clap::Parser)]

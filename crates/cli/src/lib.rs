@@ -38,17 +38,16 @@ mod texts;
 mod unit;
 mod version;
 
-use crate::daemon::{self, EXIT_SOFTWARE, look_for_php, program_directory};
-use crate::handover::InheritedState;
-use crate::helper;
-use crate::master::{self, Frontend, Handlers, RunError};
 use clap::{Parser, Subcommand};
 use forkyard_config::{self as config, Config, LogLevel, LogTarget};
+use forkyard_daemon::background::{self, EXIT_SOFTWARE, look_for_php, program_directory};
+use forkyard_daemon::handover::InheritedState;
+use forkyard_daemon::helper;
+use forkyard_daemon::master::{self, Frontend, Handlers, RunError};
 use forkyard_host::logs::{self as log_files, Log};
 use forkyard_protocol::control::Format;
+use forkyard_runtimes::wrapped;
 use forkyard_sys::{identity, invocation, title};
-use forkyard_worker::runtime::wrapped;
-use forkyard_worker::slowlog;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -314,7 +313,7 @@ pub fn main() -> ExitCode {
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
         Command::Helper { .. } => ExitCode::from(u8::try_from(helper::run()).unwrap_or(EXIT_SOFTWARE)),
-        Command::Trace => ExitCode::from(slowlog::process::run()),
+        Command::Trace => ExitCode::from(forkyard_slowlog::process::run()),
         Command::Check(arguments) => check::run(&arguments),
         Command::Dev { arguments } => dev(&arguments),
         Command::Php => php::list(),
@@ -360,7 +359,7 @@ fn dev(arguments: &[std::ffi::OsString]) -> ExitCode {
 
 fn run(path: &Path, background: Option<bool>) -> ExitCode {
     Log::install();
-    let inherited = crate::handover::collect();
+    let inherited = forkyard_daemon::handover::collect();
     let config = match config::load(path) {
         Ok(loaded) => {
             master::log_diagnostics(&loaded.warnings);
@@ -398,7 +397,7 @@ fn start(
 ) -> ExitCode {
     let is_seen = config.global.error_log == LogTarget::Stderr;
     let programs = program_directory();
-    match daemon::run(
+    match background::run(
         config,
         Handlers::new(),
         frontend,

@@ -70,20 +70,20 @@ pub(super) fn refuse(error: &io::Error, to: &str) {
 }
 
 macro_rules! print {
-    ($($text:tt)*) => { $crate::cli::output::show(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::output::show(format_args!($($text)*)) };
 }
 
 macro_rules! println {
-    ($($text:tt)*) => { $crate::cli::output::show(format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::output::show(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 macro_rules! eprint {
-    ($($text:tt)*) => { $crate::cli::output::complain(format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::output::complain(format_args!($($text)*)) };
 }
 
 macro_rules! eprintln {
-    () => { $crate::cli::output::complain(format_args!("\n")) };
-    ($($text:tt)*) => { $crate::cli::output::complain(format_args!("{}\n", format_args!($($text)*))) };
+    () => { $crate::output::complain(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::complain(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 #[cfg(test)]

@@ -329,7 +329,7 @@ mod tests {
             ..Status::default()
         };
         let shown = table(&status, Sort::Name, None, false);
-        let readme = include_str!("../../README.md");
+        let readme = include_str!("../../../README.md");
         assert!(readme.contains(&format!("$ forkyard status\n{shown}")), "{shown}");
     }
 

@@ -1,7 +1,7 @@
 //! `forkyard php`: lists the PHP versions, and what the missing ones need.
 
 use super::{EXIT_SOFTWARE, program_directory};
-use forkyard_worker::runtime::php::files;
+use forkyard_runtimes::php::files;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};

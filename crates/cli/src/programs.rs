@@ -36,7 +36,7 @@ pub(super) mod tests {
     use super::*;
     use forkyard_protocol::control::{GenerationStatus, PoolStatus, Status};
 
-    pub(in crate::cli) fn status() -> Status {
+    pub(crate) fn status() -> Status {
         let process = |place, pid| ProcessStatus {
             place,
             pid,

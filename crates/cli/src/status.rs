@@ -405,14 +405,14 @@ fn number(value: &Value) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::cli::metrics::MetricsForm;
+    use crate::metrics::MetricsForm;
     use forkyard_protocol::control::{
         Boot, GenerationStatus, RewoundTotals, StartError, Starting, WarmUp, WorkerLimits,
     };
     use forkyard_protocol::counters::PoolCounters;
     use serde_json::json;
 
-    pub(in crate::cli) fn status() -> Status {
+    pub(crate) fn status() -> Status {
         let view = json!({
             "instances": 1, "waiting": 2, "max": 6,
             "applications": [{

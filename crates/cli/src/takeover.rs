@@ -1,10 +1,10 @@
 //! The command line's part of an upgrade.
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, program_directory};
-use crate::handover::{self, InheritedState};
-use crate::keeper::{self, KeeperSettings};
-use crate::master::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
 use forkyard_config::Config;
+use forkyard_daemon::handover::{self, InheritedState};
+use forkyard_daemon::keeper::{self, KeeperSettings};
+use forkyard_daemon::master::{REHEARSAL_ANSWER, REHEARSAL_OPTION};
 use forkyard_host::logs::Log;
 use forkyard_sys::{invocation, process};
 use std::ffi::OsString;

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The program's name, version and, if known, commit.
-pub(super) const VERSION: &str = env!("FORKYARD_VERSION");
+pub(super) use forkyard_daemon::VERSION;
 
 /// Prints forkyard's version and the supported PHP versions.
 pub(super) fn version() -> ExitCode {

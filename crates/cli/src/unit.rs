@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The packaged unit, used if none is installed.
-const PACKAGED: &str = include_str!("../../conf/forkyard.service");
+const PACKAGED: &str = include_str!("../../../conf/forkyard.service");
 const NAME: &str = "forkyard.service";
 /// systemd's unit directories; the first with the unit wins (systemd.unit(5)).
 const DIRECTORIES: [&str; 5] = [

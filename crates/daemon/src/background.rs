@@ -9,7 +9,7 @@ use forkyard_sys::{fd, process};
 use std::path::{Path, PathBuf};
 
 /// EX_SOFTWARE of sysexits.h: the daemon exited before it was ready.
-pub(crate) const EXIT_SOFTWARE: u8 = 70;
+pub const EXIT_SOFTWARE: u8 = 70;
 /// The fallback directory of forkyard's programs.
 const PROGRAMS: &str = "/usr/libexec/forkyard";
 
@@ -17,7 +17,7 @@ const PROGRAMS: &str = "/usr/libexec/forkyard";
 ///
 /// # Errors
 /// The daemon did not start.
-pub(crate) fn run(
+pub fn run(
     config: Config,
     handlers: Handlers,
     frontend: Frontend,
@@ -49,7 +49,7 @@ pub(crate) fn run(
 
 /// Returns the directory of forkyard's programs: `lib/forkyard` of the installation prefix, or the directory of this
 /// executable.
-pub(crate) fn program_directory() -> PathBuf {
+pub fn program_directory() -> PathBuf {
     let own = std::env::current_exe().ok();
     own.as_deref()
         .and_then(Path::parent)
@@ -57,13 +57,13 @@ pub(crate) fn program_directory() -> PathBuf {
 }
 
 /// Registers the installed PHP versions, so that the newest is the default.
-pub(crate) fn look_for_php() {
+pub fn look_for_php() {
     let files = std::fs::read_dir(program_directory().join("php"));
     let files = files.into_iter().flatten().flatten();
     set_installed(files.filter_map(|file| file.file_name().into_string().ok()));
 }
 
-pub(crate) fn programs_of(directory: &Path) -> PathBuf {
+pub fn programs_of(directory: &Path) -> PathBuf {
     installed_programs(directory)
         .filter(|programs| programs.join("forkyard").exists())
         .unwrap_or_else(|| directory.to_owned())

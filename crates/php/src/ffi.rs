@@ -6,8 +6,8 @@ mod library;
 pub(crate) use error::Error;
 
 use crate::shims::{self, Object};
-use forkyard_worker::runtime::php::files;
-use forkyard_worker::slowlog::PhpLayout;
+use forkyard_runtimes::php::files;
+use forkyard_slowlog::PhpLayout;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;

@@ -3,9 +3,9 @@
 
 use crate::ffi::IniNames;
 use crate::preloader::Error;
+use forkyard_runtimes::php::ini_snapshot::{IniFile, IniFiles, MOST_JSON_BYTES, OPTION};
+use forkyard_runtimes::preloader;
 use forkyard_sys::{fd, memfile};
-use forkyard_worker::runtime::php::ini_snapshot::{IniFile, IniFiles, MOST_JSON_BYTES, OPTION};
-use forkyard_worker::runtime::{self, preloader};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,7 @@ pub(crate) fn inherited() -> Result<Option<IniFiles>, Error> {
         return Ok(None);
     }
     // SAFETY: the option promises this descriptor, and nothing else has taken it.
-    let file = unsafe { fd::adopt(runtime::SCRIPT) };
+    let file = unsafe { fd::adopt(forkyard_runtimes::SCRIPT) };
     let json = memfile::read(file.as_fd(), MOST_JSON_BYTES)?;
     let files = serde_json::from_slice(&json).map(Some);
     files.map_err(|error| Error::Preloader(preloader::Error::Line(error)))

@@ -1,6 +1,6 @@
 //! forkyard-php, the preloader of PHP pools: starts PHP once and forks workers. The only program that loads libphp.
 //!
-//! Descriptor 3 is a socket to the master, which carries lines ([`forkyard_worker::runtime::php::protocol`]). The
+//! Descriptor 3 is a socket to the master, which carries lines ([`forkyard_runtimes::php::protocol`]). The
 //! process has one thread. Its workers are the master's children, so they outlive it.
 
 mod boot;
@@ -20,8 +20,8 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     forkyard_sys::title::prepare();
     forkyard_sys::signal::ignore_pipe();
-    if std::env::args().nth(1).as_deref() == Some(forkyard_worker::slowlog::OPTION) {
-        return ExitCode::from(forkyard_worker::slowlog::process::run());
+    if std::env::args().nth(1).as_deref() == Some(forkyard_slowlog::OPTION) {
+        return ExitCode::from(forkyard_slowlog::process::run());
     }
     if std::env::args().nth(1).as_deref() == Some("--versions") {
         return report::versions();

@@ -8,17 +8,17 @@ use crate::sapi::PhpRuntime;
 use crate::warm;
 use crate::zygote::{self, Zygote};
 use forkyard_config::{self as config};
+use forkyard_runtimes::php::ini_snapshot::IniFiles;
+use forkyard_runtimes::php::protocol::{Answer, BootTimes, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
+use forkyard_runtimes::php::{files, settings as php_settings};
+use forkyard_runtimes::preloader::{self, CodeCache, Parcel, Preloader, Socket};
+use forkyard_slowlog::StackSource;
 use forkyard_spawn::error::Category;
 use forkyard_spawn::setupper::{self, Notes, SetupComplaint};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling};
 use forkyard_sys::{self as sys, program, signal, title};
-use forkyard_worker::runtime::php::ini_snapshot::IniFiles;
-use forkyard_worker::runtime::php::protocol::{Answer, BootTimes, EXIT_START_FAILED, LOADED_BYTES, SOCKET};
-use forkyard_worker::runtime::php::{files, settings as php_settings};
-use forkyard_worker::runtime::preloader::{self, CodeCache, Parcel, Preloader, Socket};
-use forkyard_worker::slowlog::StackSource;
-use forkyard_worker::worker::{self, Settings};
+use forkyard_worker::Settings;
 use std::ffi::{CString, OsStr, OsString};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -98,8 +98,8 @@ impl From<sys::Error> for Error {
     }
 }
 
-impl From<worker::ProcessSettingsError> for Error {
-    fn from(error: worker::ProcessSettingsError) -> Error {
+impl From<forkyard_worker::ProcessSettingsError> for Error {
+    fn from(error: forkyard_worker::ProcessSettingsError) -> Error {
         Error::Preloader(error.into())
     }
 }
@@ -265,7 +265,7 @@ fn start(
     // loaded.
     let is_jailed = settings.pool.setup.chroot.is_some();
     if !is_jailed {
-        worker::apply_process_settings(settings)?;
+        forkyard_worker::apply_process_settings(settings)?;
     }
     if let (Some(notes), false) = (notes, is_jailed) {
         notes.settled(Step::SubprocessAppLoadOrExec);
@@ -283,12 +283,12 @@ fn start(
         None => start_php(config, held, Role::Own, pushes_jobs)?,
     };
     if is_jailed {
-        worker::apply_process_settings(settings)?;
+        forkyard_worker::apply_process_settings(settings)?;
         if let Some(notes) = notes {
             notes.settled(Step::SubprocessAppLoadOrExec);
         }
     }
-    worker::apply_environment(settings);
+    forkyard_worker::apply_environment(settings);
     setupper::forget_mark();
     program::let_go_of_code();
     Ok((php, config.clone()))
@@ -306,7 +306,7 @@ fn work(preloader: Preloader, mut wanted: preloader::WorkerOrder, php: &Php, zyg
     let Some((context, own)) = preloader.into_contexts(wanted) else {
         exit_now(EXIT_START_FAILED)
     };
-    worker::install_handlers(&context, own.slot);
+    forkyard_worker::install_handlers(&context, own.slot);
     if let Some(Err(error)) = zygote.map(|zygote| zygote.become_worker(php, &context.settings)) {
         log::error!("worker failed to initialize: {error}");
         exit_now(EXIT_START_FAILED);
@@ -315,7 +315,7 @@ fn work(preloader: Preloader, mut wanted: preloader::WorkerOrder, php: &Php, zyg
         hold_values(php, config);
     }
     let mut runtime = PhpRuntime::begin(php, &context.settings, own.output.is_some());
-    let code = worker::run(context, own, &mut runtime);
+    let code = forkyard_worker::run(context, own, &mut runtime);
     php.end_worker();
     exit_now(code)
 }

@@ -4,12 +4,12 @@ use crate::boot::Survivors;
 use crate::ffi::{Description, Php, ScriptEnd};
 use crate::sapi::PhpRuntime;
 use forkyard_protocol::counters::ExitCause;
+use forkyard_rewind::{Rewound, Unrewindable};
+use forkyard_runtimes::abi;
+use forkyard_runtimes::preloader::{Preloader, WorkerOrder};
 use forkyard_sys::memfile::Placed;
-use forkyard_sys::rewind::{Rewound, Unrewindable};
 use forkyard_sys::{clock, signal};
-use forkyard_worker::abi;
-use forkyard_worker::runtime::preloader::{Preloader, WorkerOrder};
-use forkyard_worker::worker::{self, Request, RestartReason, Tick, Worker};
+use forkyard_worker::{Request, RestartReason, Tick, Worker};
 use std::ffi::{CString, c_void};
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -48,7 +48,7 @@ impl<'p> Serving<'p> {
     ) -> Option<Placed<Serving<'p>>> {
         signal::reset_in_child();
         let (context, own) = preloader.into_contexts(wanted)?;
-        worker::install_handlers(&context, own.slot);
+        forkyard_worker::install_handlers(&context, own.slot);
         let runtime = PhpRuntime::begin(php, &context.settings, own.output.is_some());
         let serving = Worker::begin(context, own)
             .and_then(|worker| Placed::new(NAME, worker))

@@ -5,13 +5,13 @@
 
 use crate::ffi::Php;
 use forkyard_config as config;
+use forkyard_runtimes::php::protocol::{SCRIPTS_BYTES, WARM_TIMEOUT};
+use forkyard_runtimes::php::settings::is_on;
 use forkyard_sys::clock;
 use forkyard_sys::fd::pipe;
 use forkyard_sys::process::{Side, exit_now, fork, kill_if_orphaned, reap_soon, send_signal};
 use forkyard_sys::signal;
 use forkyard_sys::socket::{Readiness, wait};
-use forkyard_worker::runtime::php::protocol::{SCRIPTS_BYTES, WARM_TIMEOUT};
-use forkyard_worker::runtime::php::settings::is_on;
 use nix::sys::signal::Signal;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};

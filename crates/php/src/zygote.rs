@@ -13,17 +13,17 @@ use crate::preloader::{Error, Role, hold_values, lost, ready, serve, set_values,
 use crate::warm::{self, NAMING};
 use forkyard_config::{self as config};
 use forkyard_host::confine;
+use forkyard_runtimes::php::ini_snapshot::IniFiles;
+use forkyard_runtimes::php::protocol::{Answer, EXIT_START_FAILED};
+use forkyard_runtimes::php::settings::worker_settings;
+use forkyard_runtimes::preloader::{CodeCache, Parcel, Preloader};
 use forkyard_spawn::setupper::{self, Notes};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling, kill_if_orphaned};
 use forkyard_sys::shared_mappings::{self, Segment};
 use forkyard_sys::{self as sys, fd, program, rights, session, signal};
 use forkyard_sys::{heap, identity, image, title};
-use forkyard_worker::runtime::php::ini_snapshot::IniFiles;
-use forkyard_worker::runtime::php::protocol::{Answer, EXIT_START_FAILED};
-use forkyard_worker::runtime::php::settings::worker_settings;
-use forkyard_worker::runtime::preloader::{CodeCache, Parcel, Preloader};
-use forkyard_worker::worker::{self, Settings};
+use forkyard_worker::Settings;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn start(preloader: &Preloader, held: Option<&IniFiles>) -> Result<(Php, Zygote,
         return Err(Error::NotPhp);
     };
     let is_privileged = identity::is_root();
-    worker::apply_environment(settings);
+    forkyard_worker::apply_environment(settings);
     setupper::forget_mark();
     if is_privileged {
         rights::become_source_of_children(rights::SOURCE_OF_CHILDREN)?;
@@ -291,10 +291,10 @@ impl Zygote {
 
     pub(crate) fn become_worker(&self, php: &Php, settings: &Settings) -> Result<(), Error> {
         match self.is_privileged {
-            true => worker::apply_process_settings_in_child(settings)?,
-            false => worker::apply_process_settings(settings)?,
+            true => forkyard_worker::apply_process_settings_in_child(settings)?,
+            false => forkyard_worker::apply_process_settings(settings)?,
         }
-        worker::apply_environment(settings);
+        forkyard_worker::apply_environment(settings);
         let config = settings.pool.application.php().ok_or(Error::NotPhp)?;
         set_values(php, worker_settings(config))
     }

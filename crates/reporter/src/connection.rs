@@ -6,7 +6,7 @@ use forkyard_scoreboard::status::Snapshot;
 
 /// The next event that a connection needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
+pub(crate) enum Wait {
     /// The next request; the connection may be closed.
     Idle,
     /// The rest of a request.
@@ -19,7 +19,7 @@ pub enum Wait {
 
 /// The protocol state of one connection.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     responder: Responder,
     output: Output,
     /// Input received during an answer.
@@ -42,7 +42,7 @@ enum State {
 
 impl Connection {
     /// Creates a connection without input.
-    pub fn new(limits: Limits) -> Connection {
+    pub(crate) fn new(limits: Limits) -> Connection {
         Connection {
             responder: Responder::new(limits),
             output: Output::new(),
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     /// Returns what the connection waits for.
-    pub fn wait(&self) -> Wait {
+    pub(crate) fn wait(&self) -> Wait {
         match self.state {
             _ if !self.output.is_empty() => Wait::Room,
             State::Closing => Wait::Over,
@@ -67,24 +67,24 @@ impl Connection {
     }
 
     /// Returns the number of answered requests.
-    pub fn served(&self) -> u64 {
+    pub(crate) fn served(&self) -> u64 {
         self.served
     }
 
     /// Processes input. Call it only while the connection waits for a request; otherwise a client that doesn't read
     /// could grow the buffer.
-    pub fn receive(&mut self, bytes: &[u8], pages: &Pages<'_>, snapshot: &mut dyn FnMut() -> Snapshot) {
+    pub(crate) fn receive(&mut self, bytes: &[u8], pages: &Pages<'_>, snapshot: &mut dyn FnMut() -> Snapshot) {
         self.unread.extend_from_slice(bytes);
         self.advance(pages, snapshot);
     }
 
     /// Returns the bytes to write.
-    pub fn pending(&mut self) -> &[u8] {
+    pub(crate) fn pending(&mut self) -> &[u8] {
         self.output.pending()
     }
 
     /// Removes `count` written bytes from the pending output.
-    pub fn written(&mut self, count: usize, pages: &Pages<'_>, snapshot: &mut dyn FnMut() -> Snapshot) {
+    pub(crate) fn written(&mut self, count: usize, pages: &Pages<'_>, snapshot: &mut dyn FnMut() -> Snapshot) {
         self.output.consume(count);
         self.fill();
         if self.state == State::Reading && self.output.is_empty() && !self.unread.is_empty() {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::reporter::{Brief, Refusal};
+use crate::{Brief, Refusal};
 use fastcgi::{Answer, Part, Request};
 use forkyard_config::{Limits as ConfigLimits, ProcessManager};
 use forkyard_scoreboard::status::ListenQueue;

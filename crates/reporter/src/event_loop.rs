@@ -13,7 +13,7 @@ use forkyard_scoreboard::status::Snapshot;
 use forkyard_sys::fd::receive_with;
 use forkyard_sys::socket::{self, Progress};
 use forkyard_sys::{Error, clock, identity, title};
-use forkyard_worker::worker::{Recorder, description, snapshot};
+use forkyard_worker::{Recorder, description, snapshot};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use nix::errno::Errno;

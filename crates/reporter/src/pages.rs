@@ -5,7 +5,7 @@ use fastcgi::Params;
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::status::{self, Snapshot};
 use forkyard_sys::clock;
-use forkyard_worker::worker::snapshot::encode;
+use forkyard_worker::snapshot::encode;
 use std::fmt;
 
 /// php-fpm's answer for a missing script.
@@ -16,7 +16,7 @@ const NOT_FOUND_ERROR: &[u8] = b"Primary script unknown";
 
 /// The pages of one pool.
 #[derive(Debug)]
-pub struct Pages<'b> {
+pub(crate) struct Pages<'b> {
     brief: &'b Brief,
     refusal: Option<&'b Refusal>,
     witness: Option<&'b dyn Witness>,

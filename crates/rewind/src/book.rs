@@ -6,7 +6,7 @@ use super::kernels_area::KernelsArea;
 use super::process_state::ProcessState;
 use super::regions::{Mapping, Mappings, PAGE, number};
 use super::{Rewound, Unrewindable};
-use crate::error::{Error, Result};
+use forkyard_sys::error::{Error, Result};
 use nix::errno::Errno;
 use std::sync::atomic::AtomicU64;
 

@@ -2,7 +2,7 @@
 
 use super::Unrewindable;
 use super::kernel::call;
-use crate::error::{Error, Result};
+use forkyard_sys::error::{Error, Result};
 use nix::errno::Errno;
 
 const MOST: usize = 1024;
@@ -37,7 +37,7 @@ impl Descriptors {
         needed: impl Iterator<Item = &'o mut i32>,
         closable: Option<&[i32]>,
     ) -> Result<()> {
-        let mut numbers: Vec<i32> = crate::fd::open_ones()?
+        let mut numbers: Vec<i32> = forkyard_sys::fd::open_ones()?
             .into_iter()
             .map(|(number, _)| number)
             .collect();

@@ -236,8 +236,8 @@ pub(super) fn is_droppable(range: (usize, usize)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rewind::process_state::open_own;
-    use crate::rewind::regions::PAGE;
+    use crate::process_state::open_own;
+    use crate::regions::PAGE;
 
     #[test]
     fn each_run_is_found_once() {

@@ -5,7 +5,7 @@ use super::book::Size;
 use super::kernel::call;
 use super::status::Status;
 use super::thread_state::ThreadState;
-use crate::error::{Error, Result};
+use forkyard_sys::error::{Error, Result};
 use nix::errno::Errno;
 
 const SIGNALS: usize = 64;

@@ -2,7 +2,7 @@
 //! snapshot omits it, because a rewound process resembles a fork.
 
 use super::regions::number;
-use crate::error::{Error, Named, Result};
+use forkyard_sys::error::{Error, Named, Result};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 

@@ -1,6 +1,6 @@
 //! Passes a program's standard error to the web server, and line by line to the daemon's log.
 
-use crate::worker::Request;
+use forkyard_worker::Request;
 
 const LOGGED_BYTES: usize = 1024;
 const MOST_HELD_BYTES: usize = 64 * 1024;

@@ -1,9 +1,15 @@
-//! Answers requests: one runtime per kind of application.
+//! Answers requests: one runtime per kind of application, and the worker as a C interface ([`abi`]).
+#![deny(unsafe_code)]
 
+#[expect(unsafe_code, reason = "a C ABI takes raw pointers")]
+pub mod abi;
 pub mod cgi;
 mod cgi_variables;
 mod complaints;
 pub mod fastcgi;
+#[cfg(any(test, fuzzing))]
+#[path = "../fuzz/targets.rs"]
+pub mod fuzz;
 pub mod http;
 pub mod php;
 pub mod preloader;
@@ -11,10 +17,10 @@ mod queue;
 pub mod script_roots;
 pub mod wrapped;
 
-use crate::worker::{ClientGone, Request, Runtime};
 use forkyard_config::{Application, Pool};
 use forkyard_sys::Error;
 use forkyard_sys::socket::{Progress, receive};
+use forkyard_worker::{ClientGone, Request, Runtime};
 use nix::errno::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};

@@ -14,8 +14,8 @@
 
 mod family;
 #[cfg(any(test, fuzzing))]
-#[path = "../../fuzz/slowlog.rs"]
-pub(crate) mod fuzz;
+#[path = "../fuzz/targets.rs"]
+pub mod fuzz;
 mod job;
 mod memory;
 mod php;

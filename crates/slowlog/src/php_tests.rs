@@ -3,7 +3,7 @@ use std::cell::Cell;
 
 const LAYOUT: Layout = Layout {
     current_call: 0x100,
-    ..crate::slowlog::fuzz::LAYOUT
+    ..crate::fuzz::LAYOUT
 };
 
 struct Area {

@@ -107,7 +107,7 @@ fn shown(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slowlog::job::Call;
+    use crate::job::Call;
 
     #[test]
     fn an_entry_is_as_php_fpm_writes_it() {

@@ -55,7 +55,7 @@ pub fn sealed(name: &str, bytes: &[u8]) -> Result<OwnedFd> {
 ///
 /// # Errors
 /// fcntl(2).
-pub(crate) fn seal(file: &impl AsFd, more: SealFlag, name: &str) -> Result<()> {
+pub fn seal(file: &impl AsFd, more: SealFlag, name: &str) -> Result<()> {
     let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL | more;
     for _ in 0..SEAL_TRIES {
         match fcntl(file, FcntlArg::F_ADD_SEALS(seals)) {

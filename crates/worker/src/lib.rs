@@ -3,6 +3,7 @@
 //! Every worker receives a [`GenerationContext`] and a [`WorkerContext`] and runs the same loop, [`run()`]; a
 //! [`Runtime`] turns a [`Request`] into a response. `keepalive` and `idle_watch` keep connections from pinning a
 //! worker.
+#![deny(unsafe_code)]
 
 mod accept_notify;
 mod acceptor;
@@ -16,8 +17,8 @@ mod connection;
 mod context;
 mod cpu;
 #[cfg(any(test, fuzzing))]
-#[path = "../../fuzz/worker.rs"]
-pub(crate) mod fuzz;
+#[path = "../fuzz/targets.rs"]
+pub mod fuzz;
 mod gauge;
 mod idle_watch;
 mod keepalive;
@@ -39,7 +40,7 @@ mod service;
 pub mod service_order;
 pub mod snapshot;
 mod stderr_errors;
-pub(crate) mod timeout_response;
+pub mod timeout_response;
 mod transfer;
 mod unrun;
 
@@ -54,7 +55,7 @@ pub use context::{ContextError, GenerationContext, Settings, WorkerContext, need
 pub use forkyard_base::tick::Tick;
 pub use forkyard_protocol::accept_notify::RestartReason;
 pub use forkyard_protocol::refusals::RefusalCause;
-pub(crate) use process_settings::PATH;
+pub use process_settings::PATH;
 pub use process_settings::{
     ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
     begin_group, environment, redirect_output,

@@ -134,7 +134,7 @@ fn log_failure(result: Result<(), Error>) {
 }
 
 /// PATH, if neither `env` nor the master's environment sets it.
-pub(crate) const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+pub const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// The pool's environment: the master's or an empty one (`clear_env`), `env`, and values of the user database that
 /// `env` does not set. PHP gets php-fpm's set in its order (the last of `env` first); other runtimes also get a login's

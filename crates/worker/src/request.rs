@@ -88,17 +88,17 @@ impl<'w> Request<'w> {
     }
 
     /// Adds the CPU time and peak memory of a reaped program (wait4(2)). The access log gets these itself.
-    pub(crate) fn count_waited(&mut self, cpu_micros: u64, memory_bytes: u64) {
+    pub fn count_waited(&mut self, cpu_micros: u64, memory_bytes: u64) {
         self.service.program_micros = self.service.program_micros.saturating_add(cpu_micros);
         self.set_memory(memory_bytes);
     }
 
-    pub(crate) fn logs_usage(&self) -> bool {
+    pub fn logs_usage(&self) -> bool {
         let recorder = self.service.recorder.as_ref();
         recorder.is_some_and(|recorder| recorder.wants_usage())
     }
 
-    pub(crate) fn count_program(&mut self, cpu_micros: u64, memory_bytes: u64) {
+    pub fn count_program(&mut self, cpu_micros: u64, memory_bytes: u64) {
         self.service.program_micros = self.service.program_micros.saturating_add(cpu_micros);
         if let Some(recorder) = &mut self.service.recorder {
             recorder.program_cpu(cpu_micros);
@@ -106,13 +106,13 @@ impl<'w> Request<'w> {
         self.set_memory(memory_bytes);
     }
 
-    pub(crate) fn role(&self) -> Role {
+    pub fn role(&self) -> Role {
         let connection = self.service.current();
         connection.map_or(Role::Responder, |connection| connection.responder.role())
     }
 
     /// The application's status in the answer's end; 0 by default.
-    pub(crate) fn set_app_status(&mut self, status: u32) {
+    pub fn set_app_status(&mut self, status: u32) {
         self.service.app_status = status;
     }
 
@@ -147,15 +147,15 @@ impl<'w> Request<'w> {
     }
 
     /// Reads from the body without waiting; `None`: no data yet.
-    pub(crate) fn body_now(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ClientGone> {
+    pub fn body_now(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ClientGone> {
         self.service.body_now(buffer)
     }
 
-    pub(crate) fn connection(&self) -> Option<BorrowedFd<'_>> {
+    pub fn connection(&self) -> Option<BorrowedFd<'_>> {
         self.service.current().map(|connection| connection.socket())
     }
 
-    pub(crate) fn client_timeout(&self) -> Duration {
+    pub fn client_timeout(&self) -> Duration {
         self.service.settings.pool.serving.client_timeout
     }
 
@@ -164,7 +164,7 @@ impl<'w> Request<'w> {
         &self.service.settings.pool.name
     }
 
-    pub(crate) fn catches_output(&self) -> bool {
+    pub fn catches_output(&self) -> bool {
         self.service.settings.pool.logs.catch_workers_output
     }
 

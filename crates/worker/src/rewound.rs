@@ -1,9 +1,9 @@
-//! A worker that is rewound after each request ([`forkyard_sys::rewind`]). It carries over a few numbers and its held
+//! A worker that is rewound after each request ([`forkyard_rewind`]). It carries over a few numbers and its held
 //! connections with their open descriptors.
 
 use super::sequential::{Worker, WorkerPhase};
 use forkyard_base::tick::Tick;
-use forkyard_sys::rewind::MOST_KEPT;
+use forkyard_rewind::MOST_KEPT;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 

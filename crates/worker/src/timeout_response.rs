@@ -18,8 +18,8 @@ use forkyard_scoreboard as scoreboard;
 use forkyard_sys::{sender, timeout_responder};
 use std::os::fd::AsFd;
 
-pub(crate) const STATUS: &str = "504 Gateway Timeout";
-pub(crate) const BODY: &str = "The application did not answer in time.";
+pub const STATUS: &str = "504 Gateway Timeout";
+pub const BODY: &str = "The application did not answer in time.";
 
 pub(super) fn text() -> String {
     format!("Status: {STATUS}\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n{BODY}\n")

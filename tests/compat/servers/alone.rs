@@ -6,12 +6,12 @@ use forkyard_config::{
     Address, Application, Environment, Limits, Listen, LogLevel, Logs, Pages, Php, Pool, ProcessManager,
     Replacement, Serving,
 };
+use forkyard_runtimes::php::protocol::{Answer, Command, SOCKET};
 use forkyard_scoreboard::Board;
 use forkyard_sys::fd::{pipe, send_with, socket_pair};
 use forkyard_sys::identity::Identity;
 use forkyard_sys::process;
-use forkyard_worker::runtime::php::protocol::{Answer, Command, SOCKET};
-use forkyard_worker::worker::{GenerationContext, Settings, WorkerContext};
+use forkyard_worker::{GenerationContext, Settings, WorkerContext};
 use nix::sys::socket::SockType;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};

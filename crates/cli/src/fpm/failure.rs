@@ -1,7 +1,7 @@
 //! Why the daemon did not start, in php-fpm's words.
 
-use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE, RunFailure};
-use crate::master::{ApplyError, RunError};
+use crate::{EXIT_CONFIG, EXIT_SOFTWARE, RunFailure};
+use forkyard_daemon::master::{ApplyError, RunError};
 use forkyard_host::listen::ListenError;
 use nix::errno::Errno;
 use std::io;

@@ -6,7 +6,7 @@ use super::display::{
     sequences_table, table,
 };
 use super::{CommandOutcome, Conversation, EXIT_UNKNOWN, LOOK, List, Outcome, Push, failed, failure, wait};
-use crate::cli::EXIT_SOFTWARE;
+use crate::EXIT_SOFTWARE;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use forkyard_config::duration;
 use forkyard_protocol::jobs::{

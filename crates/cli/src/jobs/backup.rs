@@ -1,7 +1,7 @@
 //! `forkyard jobs backup`: has the program that keeps jobs copy them. This one has no database.
 
 use super::failed;
-use crate::cli::{EXIT_CONFIG, EXIT_SOFTWARE, control, program_directory};
+use crate::{EXIT_CONFIG, EXIT_SOFTWARE, control, program_directory};
 use forkyard_config::{self as config, JobsStore};
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A conversation with the jobs process, over its unix socket or over TCP with a secret.
 
 use super::{Outcome, Place, failed, failure};
-use crate::cli::EXIT_CONFIG;
+use crate::EXIT_CONFIG;
 use forkyard_config::{self as config, Errors, Loaded, Secret};
 use forkyard_host::secret;
 use forkyard_protocol::jobs::{JobsAnswer, JobsRequest, SecretRequest};

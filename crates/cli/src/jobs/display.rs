@@ -1,6 +1,6 @@
 //! Formats jobs, queues and times as text.
 
-use crate::cli::output;
+use crate::output;
 use forkyard_protocol::jobs::{ConnectionView, JobView, KindView, QueueView, ScheduleView, SequenceView};
 use forkyard_sys::accounts;
 use forkyard_sys::clock;
@@ -292,7 +292,7 @@ pub(super) fn took(millis: u64) -> String {
 }
 
 /// Formats a duration in its largest unit.
-pub(in crate::cli) fn age(millis: i64) -> String {
+pub(crate) fn age(millis: i64) -> String {
     let seconds = millis.max(0) / 1_000;
     match seconds {
         0..=119 => format!("{seconds}s"),

@@ -1,7 +1,7 @@
 //! The numbers of pools, whatever they run.
 
 use super::{Counter, Gauge, Labels, Metrics, Row, labelled, seconds, with};
-use crate::cli::status::{manager, signal_name, state};
+use crate::status::{manager, signal_name, state};
 use forkyard_protocol::control::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
 use forkyard_protocol::counters::{ExitCause, Exits};
 use forkyard_protocol::last_reload::LastReload;

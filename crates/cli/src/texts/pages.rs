@@ -1,6 +1,6 @@
 //! The pages of the manual that no command line says: the configuration, and forkyard-fpm's options.
 
-use crate::cli::{fpm, guide};
+use crate::{fpm, guide};
 use forkyard_config::settings::{self, Section, Setting};
 use roff::{Inline, Roff, bold, italic, roman};
 

@@ -1,5 +1,5 @@
 //! When a dynamic pool forks. Workers notify the master when they leave fewer than `min_spare_servers` idle (`take_up`
-//! in `crates/worker/src/worker/accept_notify.rs`), the master takes a snapshot (`spare_changed`), and forks as many as
+//! in `crates/worker/src/accept_notify.rs`), the master takes a snapshot (`spare_changed`), and forks as many as
 //! `growth` in `policy.rs` returns (`fork_spare`), unless `fork_workers` in `fork.rs` finds an obstacle: a back-off,
 //! `process.max`, a preloader that is not ready, or `max_children`.
 //!

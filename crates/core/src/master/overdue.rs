@@ -1,9 +1,9 @@
 //! Time limits of requests: `request_slowlog_timeout` and `request_terminate_timeout`, checked when `watchdog` is due.
 //!
 //! A worker with an expired request gets SIGTERM (`Action::RespondTimeout`), answers 504 if possible, and exits
-//! (`crates/worker/src/worker/timeout_response.rs`). A worker with concurrent requests does so itself
-//! (`crates/worker/src/worker/concurrent/times.rs`); its limit here is a second longer (`policy` in
-//! `src/master/executor/pools.rs`).
+//! (`crates/worker/src/timeout_response.rs`). A worker with concurrent requests does so itself
+//! (`crates/worker/src/concurrent/times.rs`); its limit here is a second longer (`policy` in
+//! `crates/daemon/src/master/executor/pools.rs`).
 
 use super::action::{Action, Notice};
 use super::children::Slow;

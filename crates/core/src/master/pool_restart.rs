@@ -1,5 +1,5 @@
 //! Restarts of a pool on a worker's request. Workers are untrusted: a pool gets at most one restart a second, and the
-//! master checks `restart.txt` itself (`situation` in `src/master/executor/reload.rs`).
+//! master checks `restart.txt` itself (`situation` in `crates/daemon/src/master/executor/reload.rs`).
 
 use super::event::{GenerationId, PoolId};
 use forkyard_base::tick::Tick;
@@ -99,7 +99,7 @@ impl Situation {
         is_early && has_timestamp(why) && self.boots_once && self.is_older
     }
 
-    /// Whether to restart now (`begin_restart` in `src/master/pool_requests.rs`). The old processes serve until the new
+    /// Whether to restart now (`begin_restart` in `crates/daemon/src/master/pool_requests.rs`). The old processes serve until the new
     /// ones are warm. `was_full`: it was restarted for [`RestartReason::CodeFull`] within ten minutes.
     pub fn grants(self, why: RestartReason, was_full: bool) -> bool {
         if self.is_daemon_ending || self.is_reloading || self.is_young {

@@ -137,8 +137,8 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::DaemonMode;
     use super::*;
+    use forkyard_protocol::control::DaemonMode;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 

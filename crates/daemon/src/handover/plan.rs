@@ -9,8 +9,8 @@ use forkyard_protocol::handover::document::{
     Document, SavedGeneration, SavedPool, SavedProgram, SavedWorker, StopRequest,
 };
 use forkyard_protocol::handover::names;
+use forkyard_runtimes::http::table_pages;
 use forkyard_scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
-use forkyard_worker::runtime::http::table_pages;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The descriptors and processes that exist.
@@ -213,10 +213,10 @@ fn has_table(generation: &SavedGeneration, facts: &Facts) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::document::VERSION;
     use super::*;
     use forkyard_config::Address;
     use forkyard_protocol::counters::PoolCounters;
+    use forkyard_protocol::handover::document::VERSION;
 
     fn sample() -> Document {
         let worker = |id, slot, pid| SavedWorker {

@@ -1,14 +1,13 @@
 //! Runs the role that the document names.
 
 use super::start::{DOCUMENT, FIRST, HelperStart, Role, WorkerStart};
-use crate::reporter;
 use forkyard_host::logs::Log;
+use forkyard_reporter;
 use forkyard_router::inspector;
 use forkyard_router::router;
+use forkyard_runtimes::http::{Share, gateway};
 use forkyard_sys::{Error, clock, fd, heap, memfile, signal, title};
-use forkyard_worker::runtime;
-use forkyard_worker::runtime::http::{Share, gateway};
-use forkyard_worker::worker::{self, GenerationContext, WorkerContext};
+use forkyard_worker::{GenerationContext, WorkerContext};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
@@ -48,7 +47,7 @@ fn begin() -> Result<(HelperStart, Vec<OwnedFd>), Error> {
 
 fn become_role(start: HelperStart, descriptors: Vec<OwnedFd>) -> i32 {
     match start.role {
-        Role::Reporter => match exactly(descriptors).and_then(|[channel]| reporter::run(channel)) {
+        Role::Reporter => match exactly(descriptors).and_then(|[channel]| forkyard_reporter::run(channel)) {
             Ok(()) => 0,
             Err(error) => failed("reporter", &error),
         },
@@ -88,11 +87,11 @@ fn become_worker(start: WorkerStart, descriptors: Vec<OwnedFd>) -> Result<i32, E
     heap::trim();
     if gateway::is_for(&context.settings.pool) {
         let serve = |context, own| gateway::serve(context, own, share.as_ref());
-        return Ok(worker::begin_concurrent(context, own, serve));
+        return Ok(forkyard_worker::begin_concurrent(context, own, serve));
     }
-    let mut runtime = runtime::within_worker(&context.settings.pool, reports)
+    let mut runtime = forkyard_runtimes::within_worker(&context.settings.pool, reports)
         .ok_or_else(|| wrong("the application has a preloader"))?;
-    Ok(worker::begin(context, own, runtime.as_mut(), has_elder))
+    Ok(forkyard_worker::begin(context, own, runtime.as_mut(), has_elder))
 }
 
 fn failed(what: &str, error: &Error) -> i32 {
@@ -122,7 +121,7 @@ fn assemble(start: WorkerStart, mut descriptors: Vec<OwnedFd>) -> Result<Parts, 
     let mut others = descriptors.split_off(fixed).into_iter();
     let own = descriptors.split_off(start.context);
     let slots = start.settings.slots;
-    let unfit = |error: worker::ContextError| wrong(&error.to_string());
+    let unfit = |error: forkyard_worker::ContextError| wrong(&error.to_string());
     let context = GenerationContext::assemble(start.settings, descriptors).map_err(unfit)?;
     let own = WorkerContext::assemble(start.slot, start.is_routed, own).map_err(unfit)?;
     let share = match start.processes {

@@ -2,7 +2,7 @@
 
 use forkyard_config::{Applications, LogLevel};
 use forkyard_sys::identity::Identity;
-use forkyard_worker::worker::Settings;
+use forkyard_worker::Settings;
 use serde::{Deserialize, Serialize};
 use std::os::fd::RawFd;
 
@@ -26,7 +26,7 @@ pub struct HelperStart {
 /// The role of a helper, with its descriptors in order.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Role {
-    /// Answers status and ping, or 503. Descriptor: its channel ([`crate::reporter::Brief`]).
+    /// Answers status and ping, or 503. Descriptor: its channel ([`forkyard_reporter::Brief`]).
     Reporter,
     /// Routes the requests of an application pool. Descriptors: the socket to the master, the log, the heartbeat.
     Router {

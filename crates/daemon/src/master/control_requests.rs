@@ -15,7 +15,7 @@ use std::time::Duration;
 fn program() -> Option<Box<Program>> {
     let invocation = invocation::get()?;
     Some(Box::new(Program {
-        build: env!("FORKYARD_VERSION").to_owned(),
+        build: crate::VERSION.to_owned(),
         path: invocation.path.clone(),
         replaced: invocation.is_replaced(),
     }))

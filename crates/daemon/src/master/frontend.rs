@@ -47,7 +47,7 @@ fn read_config(path: &Path) -> Result<Config, Vec<Complaint>> {
 }
 
 /// Logs the diagnostics of a usable configuration. Skipped pools are logged when they are skipped.
-pub(crate) fn log_diagnostics(diagnostics: &[Diagnostic]) {
+pub fn log_diagnostics(diagnostics: &[Diagnostic]) {
     let warnings = diagnostics
         .iter()
         .filter(|diagnostic| diagnostic.severity == Severity::Warning);

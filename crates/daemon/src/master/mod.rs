@@ -13,7 +13,7 @@ mod signals;
 mod start;
 
 pub use executor::{ApplyError, Handlers, RunError};
-pub(crate) use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
+pub use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use frontend::Frontend;
-pub(crate) use frontend::log_diagnostics;
-pub(crate) use start::run;
+pub use frontend::log_diagnostics;
+pub use start::run;

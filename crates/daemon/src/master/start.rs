@@ -31,7 +31,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 ///
 /// The process has one thread. `libexec` has forkyard's programs, `inherited` is the previous master's state. `ready`
 /// is called when every socket listens and the first workers were requested.
-pub(crate) fn run(
+pub fn run(
     config: Config,
     handlers: Handlers,
     frontend: Frontend,

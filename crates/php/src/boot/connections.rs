@@ -62,7 +62,7 @@ impl LeftOpen {
             Ok(dead) => dead,
             Err(error) => {
                 log::error!("{error}");
-                forkyard_sys::process::exit_now(forkyard_worker::runtime::php::protocol::EXIT_START_FAILED)
+                forkyard_sys::process::exit_now(forkyard_runtimes::php::protocol::EXIT_START_FAILED)
             }
         };
         for number in &self.0 {

@@ -2,23 +2,23 @@
 //!
 //! The preloader copies its memory once for all workers ([`Pages`]). A worker takes its snapshot when its script waits
 //! for the first request; later changes, in PHP and here, are discarded with each request. Only the worker's counters
-//! ([`Worker::carry`](forkyard_worker::worker::Worker::carry)) and the [`Tally`] in shared memory survive, and the
+//! ([`Worker::carry`](forkyard_worker::Worker::carry)) and the [`Tally`] in shared memory survive, and the
 //! scoreboard, which is shared memory anyway.
 
 use super::BootFailure;
 use crate::ffi::{Php, REASONS, Resume, WorkerFacts};
 use crate::preloader::Error;
 use forkyard_config::{self as config, Isolation, WorkerMode};
-use forkyard_sys::rewind::{self, Pages, Rewound, Snapshot, Unrewindable};
+use forkyard_rewind::{Pages, Rewound, Snapshot, Unrewindable};
 use forkyard_sys::{self as sys, clock};
-use forkyard_worker::worker::CARRIED;
+use forkyard_worker::CARRIED;
 use std::ffi::{CStr, c_void};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const SAY_INTERVAL_SECONDS: u64 = 60;
 
-const _: () = assert!(CARRIED + 5 <= rewind::SURVIVORS && Unrewindable::KINDS == REASONS);
+const _: () = assert!(CARRIED + 5 <= forkyard_rewind::SURVIVORS && Unrewindable::KINDS == REASONS);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
@@ -51,9 +51,9 @@ pub(crate) fn after_requests(
             Ok((After::BootsAgain, Some(why)))
         }
         (WorkerMode::Snapshot, Isolation::Rewind) => {
-            Ok(rewind::is_possible().map(|()| (After::IsPutBack, None))?)
+            Ok(forkyard_rewind::is_possible().map(|()| (After::IsPutBack, None))?)
         }
-        (WorkerMode::Snapshot, Isolation::Auto) => match rewind::is_possible() {
+        (WorkerMode::Snapshot, Isolation::Auto) => match forkyard_rewind::is_possible() {
             Ok(()) => Ok((After::IsPutBack, None)),
             Err(error) => {
                 log::warn!(
@@ -87,7 +87,7 @@ const SAID: usize = GIVEN_UP + Unrewindable::KINDS;
 impl Tally {
     fn new() -> Result<Tally, sys::Error> {
         Ok(Tally {
-            words: rewind::shared_words()?,
+            words: forkyard_rewind::shared_words()?,
         })
     }
 

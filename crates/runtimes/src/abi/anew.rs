@@ -2,15 +2,15 @@
 //! itself. The process, its channel to the master and unread commands stay.
 
 use super::preloader::CPreloader;
-use crate::runtime::SCRIPT;
-use crate::runtime::php::protocol::SOCKET;
-use crate::runtime::preloader::{Error, Preloader, Socket, left_open};
-use crate::runtime::wrapped::SETTLED;
-use crate::worker::Settings;
+use crate::SCRIPT;
+use crate::php::protocol::SOCKET;
+use crate::preloader::{Error, Preloader, Socket, left_open};
+use crate::wrapped::SETTLED;
 use forkyard_config::{Interface, Preload};
 use forkyard_spawn::setupper;
 use forkyard_sys::process::replace_plainly;
 use forkyard_sys::{self as sys, fd, memfile, signal};
+use forkyard_worker::Settings;
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsString, c_char};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};

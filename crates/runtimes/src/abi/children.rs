@@ -1,8 +1,8 @@
 //! Children that an application forks from a worker.
 
-use crate::worker::{GenerationContext, WorkerContext};
 use forkyard_sys::fd::{self, File};
 use forkyard_sys::process;
+use forkyard_worker::{GenerationContext, WorkerContext};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,8 @@
 use super::Text;
 use super::preloader::CPreloader;
 use super::worker::{self, CWorker, Engine, several};
-use crate::worker::{Concurrent, Piece, Sent, When};
 use fastcgi::Params;
+use forkyard_worker::{Concurrent, Piece, Sent, When};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::IntoRawFd;
 

@@ -13,9 +13,9 @@ pub mod threads;
 pub mod work;
 pub mod worker;
 
-use crate::worker::Request;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::Description;
+use forkyard_worker::Request;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 

@@ -2,10 +2,9 @@
 
 use super::anew::{self, Inheritance};
 use super::{Handle, Text};
-use crate::runtime::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
-use crate::runtime::preloader::{Preloader, Socket, WorkerOrder};
-use crate::runtime::wrapped::SETTLED;
-use crate::worker::{self, GenerationContext, Request, Runtime, WorkerContext};
+use crate::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
+use crate::preloader::{Preloader, Socket, WorkerOrder};
+use crate::wrapped::SETTLED;
 use forkyard_spawn::error::Category;
 use forkyard_spawn::setupper::{self, Notes, SetupComplaint};
 use forkyard_spawn::step::Step;
@@ -13,6 +12,7 @@ use forkyard_sys::process::{
     Side, change_environment, forget_variables, fork_sibling_with_handlers, peak_memory_bytes,
 };
 use forkyard_sys::{Error, fd, image, signal, title};
+use forkyard_worker::{GenerationContext, Request, Runtime, WorkerContext};
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::os::fd::OwnedFd;
 
@@ -430,7 +430,7 @@ pub unsafe extern "C" fn forkyard_worker_run(
                 data,
                 usage: Usage::default(),
             };
-            worker::run(context, own, &mut runtime)
+            forkyard_worker::run(context, own, &mut runtime)
         }
         None => EXIT_START_FAILED,
     }

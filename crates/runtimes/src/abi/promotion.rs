@@ -2,11 +2,11 @@
 
 use super::preloader::CPreloader;
 use super::worker::{CWorker, several};
-use crate::runtime::php::protocol::Answer;
-use crate::runtime::preloader::{Preloader, Socket, left_open};
-use crate::worker::Promotion;
+use crate::php::protocol::Answer;
+use crate::preloader::{Preloader, Socket, left_open};
 use forkyard_sys::process::{Side, fork_sibling_with_handlers};
 use forkyard_sys::{Error, fd, session, signal};
+use forkyard_worker::Promotion;
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsFd;
 
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn forkyard_worker_promoted(worker: *mut CWorker) -> *mut 
     }
 }
 
-fn begin(promotion: Promotion) -> Result<Option<Preloader>, crate::runtime::preloader::Error> {
+fn begin(promotion: Promotion) -> Result<Option<Preloader>, crate::preloader::Error> {
     let Promotion {
         channel,
         output,

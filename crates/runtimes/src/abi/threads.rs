@@ -3,7 +3,7 @@
 use super::Text;
 use super::preloader::CPreloader;
 use super::worker::{self, CWorker, Engine, several};
-use crate::worker::{Piece, Sent, Threads, When, Wish};
+use forkyard_worker::{Piece, Sent, Threads, When, Wish};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 

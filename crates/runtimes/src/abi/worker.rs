@@ -3,11 +3,11 @@
 use super::children;
 use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
 use super::{Handle, Text};
-use crate::worker::{
-    Concurrent, GenerationContext, Request, Runtime, Several, Threads, Worker, WorkerContext,
-};
 use fastcgi::Params;
 use forkyard_sys::Error;
+use forkyard_worker::{
+    Concurrent, GenerationContext, Request, Runtime, Several, Threads, Worker, WorkerContext,
+};
 use std::ffi::{c_int, c_void};
 
 const PROMOTES: c_int = 1;

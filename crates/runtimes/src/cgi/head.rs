@@ -1,6 +1,6 @@
 //! Incremental parser for the header of a CGI answer (RFC 3875 sections 5 and 6).
 
-use crate::runtime::is_token;
+use crate::is_token;
 
 const MOST_BYTES: usize = 64 * 1024;
 const SHOWN_BYTES: usize = 120;

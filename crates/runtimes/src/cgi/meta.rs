@@ -1,10 +1,10 @@
 //! The environment and the arguments of a CGI program (RFC 3875 sections 4.1 and 4.4).
 
 use super::target::Target;
-use crate::runtime::cgi_variables::is_passed;
-use crate::worker::PATH;
+use crate::cgi_variables::is_passed;
 use fastcgi::Params;
 use forkyard_base::text::percent_decoded;
+use forkyard_worker::PATH;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 

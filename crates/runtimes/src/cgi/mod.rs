@@ -4,7 +4,7 @@
 //! parses the header of its answer.
 
 #[cfg(any(test, fuzzing))]
-#[path = "../../../fuzz/cgi.rs"]
+#[path = "../../fuzz/cgi.rs"]
 pub(crate) mod fuzz;
 mod head;
 mod meta;

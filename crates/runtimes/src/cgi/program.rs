@@ -3,14 +3,14 @@
 use super::head::Head;
 use super::meta;
 use super::target::{self, Target};
-use crate::runtime::complaints::Complaints;
-use crate::runtime::refuse;
-use crate::worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
+use crate::complaints::Complaints;
+use crate::refuse;
 use forkyard_config as config;
 use forkyard_scoreboard::RequestStage;
 use forkyard_sys::external;
 use forkyard_sys::process::{self, Ended, Program, Usage};
 use forkyard_sys::{Error, fd, timeout_responder};
+use forkyard_worker::{ClientGone, Peer, Request, Runtime, Sink, Stop, relay};
 use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,8 +1,8 @@
 //! Finds the program for a request and splits its path.
 
-use crate::runtime::is_missing;
-use crate::worker::{RefusalCause, Unrun};
+use crate::is_missing;
 use fastcgi::Params;
+use forkyard_worker::{RefusalCause, Unrun};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;

@@ -3,13 +3,13 @@
 use super::head_end::HeadEnd;
 use super::program::RunningProgram;
 use super::recorded::{REQUEST_ID, Recorded};
-use crate::runtime::complaints::Complaints;
-use crate::worker::{ClientGone, Request};
+use crate::complaints::Complaints;
 use fastcgi::{Answer, Part, ProtocolStatus, RecordType};
 use forkyard_base::tick::Tick;
 use forkyard_sys::clock;
 use forkyard_sys::fd::unread_by_peer;
 use forkyard_sys::socket::{PEER_CLOSED, Progress, receive};
+use forkyard_worker::{ClientGone, Request};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::BorrowedFd;

@@ -1,10 +1,10 @@
 //! Encodes a request as FastCGI records.
 
-use crate::runtime::cgi_variables::is_passed;
-use crate::runtime::queue::Queue;
-use crate::worker::{ClientGone, Request};
+use crate::cgi_variables::is_passed;
+use crate::queue::Queue;
 use fastcgi::{HEADER_LENGTH, MAX_CONTENT, RecordType, Request as Wire, header};
 use forkyard_sys::socket::{Progress, send};
+use forkyard_worker::{ClientGone, Request};
 use std::os::fd::BorrowedFd;
 
 pub(super) const REQUEST_ID: u16 = 1;

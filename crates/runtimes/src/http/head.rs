@@ -1,7 +1,7 @@
 //! Writes the head of an HTTP request from a FastCGI request's parameters (RFC 9112 section 3, RFC 3875 section 4.1).
 
 use super::mount;
-use crate::runtime::is_token;
+use crate::is_token;
 use fastcgi::Params;
 use forkyard_protocol::upgrade;
 

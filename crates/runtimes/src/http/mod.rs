@@ -5,7 +5,7 @@
 mod answer;
 mod chunks;
 #[cfg(any(test, fuzzing))]
-#[path = "../../../fuzz/http.rs"]
+#[path = "../../fuzz/http.rs"]
 pub(crate) mod fuzz;
 pub mod gateway;
 mod head;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
 
-/// The option for [`IniFiles`] on a descriptor ([`crate::runtime::SCRIPT`]), as JSON.
+/// The option for [`IniFiles`] on a descriptor ([`crate::SCRIPT`]), as JSON.
 pub const OPTION: &str = "--held";
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_BYTES_OF_ALL: usize = 8 << 20;
@@ -170,7 +170,7 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::IniSnapshot;
-    use crate::runtime::php::files::Origin;
+    use crate::php::files::Origin;
     use std::fs;
     use std::path::PathBuf;
 

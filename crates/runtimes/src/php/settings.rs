@@ -133,7 +133,7 @@ fn quote(value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{UnfitSetting, exposes, later_settings, php_ini_directories, start_lines, with_lock_in};
-    use crate::runtime::php::ini_snapshot::{IniFile, IniFiles};
+    use crate::php::ini_snapshot::{IniFile, IniFiles};
     use forkyard_config::{Php, RequestSettings};
     use std::path::Path;
 

@@ -13,8 +13,7 @@ pub use connections::left_open;
 pub use parcel::Parcel;
 pub use socket::{Message, Socket};
 
-use crate::runtime::php::protocol::{self, Answer, Command, WARM_TIMEOUT};
-use crate::worker::{self, ContextError, GenerationContext, Settings, WorkerContext};
+use crate::php::protocol::{self, Answer, Command, WARM_TIMEOUT};
 use forkyard_config::PathPattern;
 use forkyard_config::sharing;
 use forkyard_host::logs::Log;
@@ -23,6 +22,7 @@ use forkyard_spawn::error::Category;
 use forkyard_spawn::setupper::{Notes, SetupComplaint};
 use forkyard_spawn::step::Step;
 use forkyard_sys::{self as sys, clock, title};
+use forkyard_worker::{ContextError, GenerationContext, Settings, WorkerContext};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use watch::Watch;
@@ -58,7 +58,7 @@ pub enum Error {
     System(#[from] sys::Error),
     /// The pool's process settings could not be applied.
     #[error(transparent)]
-    ProcessSettings(#[from] worker::ProcessSettingsError),
+    ProcessSettings(#[from] forkyard_worker::ProcessSettingsError),
 }
 
 impl Error {
@@ -229,8 +229,8 @@ impl Preloader {
     /// # Errors
     /// A step failed; the error names it.
     pub fn apply_process_settings(&self) -> Result<(), Error> {
-        worker::apply_process_settings(&self.settings)?;
-        worker::apply_environment(&self.settings);
+        forkyard_worker::apply_process_settings(&self.settings)?;
+        forkyard_worker::apply_environment(&self.settings);
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl Preloader {
         if !self.settings.pool.setup.process_dumpable && self.settings.identity.is_some() {
             sys::identity::forbid_dumps()?;
         }
-        worker::apply_environment(&self.settings);
+        forkyard_worker::apply_environment(&self.settings);
         Ok(())
     }
 
@@ -313,7 +313,7 @@ impl Preloader {
     fn receive(&mut self) -> Result<Option<Message>, Error> {
         while let (Some(watch), Some(context)) = (&mut self.watch, &self.context) {
             if let Some(changed) = watch.poll(clock::now()) {
-                worker::tell_restart(context, RestartReason::Watched, changed);
+                forkyard_worker::tell_restart(context, RestartReason::Watched, changed);
             }
             if self.socket.wait_beside(watch.as_fd(), watch.deadline())? {
                 break;
@@ -393,14 +393,14 @@ impl Preloader {
         self.is_for_many
     }
 
-    /// Separates a worker's output and process group from the preloader's ([`worker::begin_group`]). Call it before
+    /// Separates a worker's output and process group from the preloader's ([`forkyard_worker::begin_group`]). Call it before
     /// application code runs.
     ///
     /// # Errors
     /// `dup2`, `setpgid`.
     pub fn settle(&self, wanted: &WorkerOrder) -> Result<(), sys::Error> {
-        worker::begin_group(&self.settings.pool)?;
-        worker::redirect_output(&wanted.own, self.null.as_fd())
+        forkyard_worker::begin_group(&self.settings.pool)?;
+        forkyard_worker::redirect_output(&wanted.own, self.null.as_fd())
     }
 
     /// Returns the contexts of a new worker and closes everything else. `None`: an error, which has been logged.
@@ -417,8 +417,8 @@ impl Preloader {
         };
         let pool = &context.settings.pool;
         title::set(&format!("{}: pool {}", pool.title, pool.name));
-        let settled =
-            worker::begin_group(pool).and_then(|()| worker::redirect_output(&wanted.own, self.null.as_fd()));
+        let settled = forkyard_worker::begin_group(pool)
+            .and_then(|()| forkyard_worker::redirect_output(&wanted.own, self.null.as_fd()));
         if let Err(error) = settled {
             log::error!("worker failed to initialize: {error}");
             return None;

@@ -2,11 +2,11 @@
 //! not keep data of a pool.
 
 use super::Error;
-use crate::runtime::php::protocol;
-use crate::worker::{ContextError, GenerationContext};
+use crate::php::protocol;
 use forkyard_host::confine;
 use forkyard_host::logs::Log;
 use forkyard_sys::{self as sys, memfile};
+use forkyard_worker::{ContextError, GenerationContext};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 const MOST_BYTES: usize = 4 << 20;

@@ -1,6 +1,6 @@
 //! Lines with descriptors between preloader and master.
 
-use crate::runtime::php::protocol::Answer;
+use crate::php::protocol::Answer;
 use forkyard_base::tick::Tick;
 use forkyard_sys::{self as sys, clock, fd};
 use nix::errno::Errno;
@@ -33,7 +33,7 @@ pub struct Message {
 }
 
 impl Socket {
-    /// Uses the descriptor left by the master ([`SOCKET`](crate::runtime::php::protocol::SOCKET)).
+    /// Uses the descriptor left by the master ([`SOCKET`](crate::php::protocol::SOCKET)).
     ///
     /// # Errors
     /// It is not open.

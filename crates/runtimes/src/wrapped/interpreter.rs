@@ -2,13 +2,13 @@
 //!
 //! The master's line stays in the socket for the wrapper; this step only peeks at it.
 
-use crate::runtime::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
-use crate::runtime::preloader::Socket;
-use crate::worker::{self, Settings};
+use crate::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
+use crate::preloader::Socket;
 use forkyard_spawn::error::Category;
 use forkyard_spawn::setupper::{Notes, SetupComplaint, barrier};
 use forkyard_spawn::step::Step;
 use forkyard_sys::fd;
+use forkyard_worker::Settings;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ffi::OsString;
@@ -75,7 +75,7 @@ fn become_it(
     let mut own_env = None;
     // A new root contains neither the interpreter nor its libraries, so the wrapper enters it after loading them.
     if settings.pool.setup.chroot.is_none() {
-        worker::apply_process_settings(&settings).map_err(|error| InterpreterFailure {
+        forkyard_worker::apply_process_settings(&settings).map_err(|error| InterpreterFailure {
             step: Step::SubprocessSetupperBeforeShell,
             category: Category::OperatingSystem,
             summary: error.to_string(),

@@ -3,7 +3,7 @@
 //! The master opens the file. [`forkyard_host::logs::Handout`] describes how workers get it and notice that it was reopened.
 
 #[cfg(any(test, fuzzing))]
-#[path = "../../../fuzz/access.rs"]
+#[path = "../../fuzz/access.rs"]
 pub(super) mod fuzz;
 mod head;
 mod line;

@@ -5,7 +5,7 @@ use super::super::keepalive::{self, Note};
 use super::super::service_order::Waiting;
 use super::super::stderr_errors;
 use super::state::{EDGE, LISTENER, WorkerState};
-use crate::worker::pool_view;
+use crate::pool_view;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::disallowed;

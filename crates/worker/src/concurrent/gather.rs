@@ -5,7 +5,7 @@
 //! them have some.
 
 use super::state::WorkerState;
-use crate::worker::pool_view;
+use crate::pool_view;
 use forkyard_base::tick::Tick;
 use std::num::NonZero;
 use std::time::Duration;

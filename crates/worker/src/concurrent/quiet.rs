@@ -5,7 +5,7 @@
 
 use super::leave::Life;
 use super::state::WorkerState;
-use crate::worker::pool_view;
+use crate::pool_view;
 use forkyard_base::tick::Tick;
 use forkyard_config::Requests;
 use forkyard_scoreboard::layout::slot;

@@ -3,7 +3,7 @@
 use super::client::AnswerPhase;
 use super::events::EventKind;
 use super::state::WorkerState;
-use crate::worker::timeout_response;
+use crate::timeout_response;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
 use forkyard_protocol::counters::ExitCause;

@@ -1,8 +1,8 @@
 //! Reads a request: parameters, then body.
 
 use super::{NoRequest, Service};
-use crate::worker::request::ClientGone;
-use crate::worker::transfer::drain_input;
+use crate::request::ClientGone;
+use crate::transfer::drain_input;
 use fastcgi::{Input, Violation};
 use forkyard_sys::socket::{Progress, Readiness, receive, wait};
 use forkyard_sys::{Error, clock};
@@ -18,7 +18,7 @@ enum InputPart {
 }
 
 impl Service {
-    pub(in crate::worker) fn fill(&mut self, timeout: Duration) -> Result<(), NoRequest> {
+    pub(crate) fn fill(&mut self, timeout: Duration) -> Result<(), NoRequest> {
         let Some(connection) = self.current.as_deref_mut() else {
             return Err(NoRequest::Closed);
         };
@@ -82,7 +82,7 @@ impl Service {
         }
     }
 
-    pub(in crate::worker) fn read_request(&mut self) -> Result<(), NoRequest> {
+    pub(crate) fn read_request(&mut self) -> Result<(), NoRequest> {
         let mut limit = None;
         loop {
             match self.parse()? {
@@ -154,7 +154,7 @@ impl Service {
         true
     }
 
-    pub(in crate::worker) fn read_body(&mut self, to: &mut [u8]) -> Result<usize, ClientGone> {
+    pub(crate) fn read_body(&mut self, to: &mut [u8]) -> Result<usize, ClientGone> {
         loop {
             let (from, end) = self.body;
             if from < end {
@@ -176,7 +176,7 @@ impl Service {
     }
 
     /// [`Service::read_body`] without waiting; `None`: no data yet.
-    pub(in crate::worker) fn body_now(&mut self, to: &mut [u8]) -> Result<Option<usize>, ClientGone> {
+    pub(crate) fn body_now(&mut self, to: &mut [u8]) -> Result<Option<usize>, ClientGone> {
         let is_here = |service: &Service| service.body.0 < service.body.1 || service.body_ended;
         while !is_here(self) && !self.finished && !self.client_gone {
             if !self.look_at_body() {
@@ -190,7 +190,7 @@ impl Service {
         self.read_body(to).map(Some)
     }
 
-    pub(in crate::worker) fn skip_body(&mut self) {
+    pub(crate) fn skip_body(&mut self) {
         self.body = (0, 0);
         while self.has_input() && self.current().is_some_and(|c| !c.responder.is_between_requests()) {
             if !self.look_at_body() {

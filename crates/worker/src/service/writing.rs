@@ -1,8 +1,8 @@
 //! Writes an answer and its end.
 
 use super::Service;
-use crate::worker::request::ClientGone;
-use crate::worker::transfer::{drain_input, send_pieces};
+use crate::request::ClientGone;
+use crate::transfer::{drain_input, send_pieces};
 use fastcgi::{MAX_CONTENT, Output, ProtocolStatus, RecordType, header};
 use forkyard_sys::socket::{Progress, Readiness, send, wait};
 use std::io::IoSlice;
@@ -12,7 +12,7 @@ const GATHER_BYTES: usize = 16 * 1024;
 const GATHER_RECORDS: usize = 256;
 
 impl Service {
-    pub(in crate::worker) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         if let Some(recorder) = &mut self.recorder {
             recorder.output(bytes);
         }
@@ -27,7 +27,7 @@ impl Service {
         self.note(result)
     }
 
-    pub(in crate::worker) fn write_error(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
+    pub(crate) fn write_error(&mut self, bytes: &[u8]) -> Result<(), ClientGone> {
         if self.finished || self.client_gone {
             return Err(ClientGone);
         }
@@ -35,7 +35,7 @@ impl Service {
         self.note(result)
     }
 
-    pub(in crate::worker) fn flush(&mut self) -> Result<(), ClientGone> {
+    pub(crate) fn flush(&mut self) -> Result<(), ClientGone> {
         if self.client_gone {
             return Err(ClientGone);
         }
@@ -134,12 +134,12 @@ impl Service {
         Ok(())
     }
 
-    pub(in crate::worker) fn break_off(&mut self) {
+    pub(crate) fn break_off(&mut self) {
         let _ = self.flush();
         self.client_gone = true;
     }
 
-    pub(in crate::worker) fn finish(&mut self) -> Result<(), ClientGone> {
+    pub(crate) fn finish(&mut self) -> Result<(), ClientGone> {
         if let Some(recorder) = &mut self.recorder {
             recorder.finish(self.board.header());
         }

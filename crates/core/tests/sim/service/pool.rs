@@ -2,7 +2,7 @@
 
 use crate::random::Random;
 use forkyard_base::tick::Tick;
-use forkyard_worker::worker::service_order::{self, LOOK_INTERVAL, ListenQueueState, Next, Waiting};
+use forkyard_worker::service_order::{self, LOOK_INTERVAL, ListenQueueState, Next, Waiting};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;

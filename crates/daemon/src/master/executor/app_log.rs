@@ -18,7 +18,7 @@ use forkyard_host::logs::{Log, LogError, Speaker};
 use forkyard_sys::file::{open_in_time, open_log_for, open_owned_log};
 use forkyard_sys::identity;
 use forkyard_sys::process::{Appender, MOST_APPENDED};
-use forkyard_worker::worker::Settings;
+use forkyard_worker::Settings;
 use mio::Interest;
 use std::cell::{Cell, RefCell};
 use std::fs::File;

@@ -5,8 +5,8 @@ use super::pools::Pools;
 use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use forkyard_core::master::exit_causes::cause;
 use forkyard_protocol::counters::{ExitCause, PoolCounters};
+use forkyard_rewind::Unrewindable;
 use forkyard_scoreboard::{refusals, slot_reader};
-use forkyard_sys::rewind::Unrewindable;
 use std::collections::HashMap;
 
 /// Counters by pool name. Applications count for their application pool, because their names are unbounded.

@@ -8,7 +8,7 @@ use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_host::listen::Listener;
 use forkyard_protocol::control::Answer;
 use forkyard_spawn::report::Report;
-use forkyard_worker::worker::WorkerContext;
+use forkyard_worker::WorkerContext;
 use serde_json::Value;
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use forkyard_config::{EnvFile, dotenv};
 use forkyard_sys::beneath::{self, Content};
 use forkyard_sys::process::{self, Finding};
 use forkyard_sys::{identity, mounts};
-use forkyard_worker::worker::Settings;
+use forkyard_worker::Settings;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;

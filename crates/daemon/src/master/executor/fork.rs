@@ -14,13 +14,13 @@ use super::worker::WorkerProcess;
 use crate::helper::{Role, WorkerStart};
 use forkyard_config::{ProcessManager, Workers};
 use forkyard_core::master::event::{Event, GenerationId, WorkerId};
+use forkyard_runtimes::http;
 use forkyard_scoreboard::slot_reader;
 use forkyard_sys::fd::{close_all_but, copy, null, output, pipe, socket_pair};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::process::{self, Side, exit_now};
 use forkyard_sys::{Error, clock, signal};
-use forkyard_worker::runtime::http;
-use forkyard_worker::worker::{self, GenerationContext, Runtime, Settings, WorkerContext};
+use forkyard_worker::{GenerationContext, Runtime, Settings, WorkerContext};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::ffi::OsString;
@@ -343,5 +343,5 @@ fn be_worker(
     unsafe {
         close_all_but(&keep);
     }
-    worker::begin(services, own, runtime, has_elder)
+    forkyard_worker::begin(services, own, runtime, has_elder)
 }

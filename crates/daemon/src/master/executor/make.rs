@@ -3,8 +3,8 @@
 use forkyard_base::text::is_control;
 use forkyard_config::Trial;
 use forkyard_protocol::handover::document::Had;
-use forkyard_worker::runtime::php::files::{self, Fingerprint, FingerprintCache};
-use forkyard_worker::runtime::php::protocol::BootTimes;
+use forkyard_runtimes::php::files::{self, Fingerprint, FingerprintCache};
+use forkyard_runtimes::php::protocol::BootTimes;
 use std::path::PathBuf;
 
 const MOST_OF_A_NAME: usize = 100;

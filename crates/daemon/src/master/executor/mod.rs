@@ -83,7 +83,7 @@ use forkyard_protocol::handover::document::Stopping;
 use forkyard_protocol::last_reload::{LastReload, ReloadCause};
 use forkyard_sys::notify::Notifier;
 use forkyard_sys::process;
-use forkyard_worker::worker::Runtime;
+use forkyard_worker::Runtime;
 use handover::Handover;
 use helpers::Helpers;
 use jobs::Jobs;
@@ -107,11 +107,11 @@ use std::path::PathBuf;
 pub use apply_error::ApplyError;
 pub(super) use control::Rights;
 pub use failure::RunError;
-pub(crate) use required_programs::programs as needed_programs;
+pub use required_programs::programs as needed_programs;
 pub(super) use sources::{SIGNALS, Source};
 pub(super) use totals::Totals;
 pub(super) use upgrade::UpgradeError;
-pub(crate) use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
+pub use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
 
 /// The most children that are reaped in one turn.
 const MOST_REAPED: usize = 256;

@@ -10,9 +10,9 @@ use forkyard_core::master::action::Fact;
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::reload_diff::{self, Comparison, Reason, ReloadScope};
 use forkyard_protocol::handover::document::Had;
-use forkyard_worker::runtime::php::files::{Fingerprint, FingerprintCache, Origin};
-use forkyard_worker::runtime::php::settings as php_settings;
-use forkyard_worker::worker::Settings;
+use forkyard_runtimes::php::files::{Fingerprint, FingerprintCache, Origin};
+use forkyard_runtimes::php::settings as php_settings;
+use forkyard_worker::Settings;
 
 impl Pools {
     pub(super) fn had(&self, pool: &RunningPool) -> Option<Had> {

@@ -23,7 +23,7 @@ use forkyard_protocol::last_reload::{LastReload, ReloadCause};
 use forkyard_scoreboard::{RequestStage, slot_reader};
 use forkyard_sys::socket::Bound;
 use forkyard_sys::{clock, invocation};
-use forkyard_worker::worker::RestartMark;
+use forkyard_worker::RestartMark;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 

@@ -2,10 +2,9 @@
 
 use forkyard_config::Pool;
 use forkyard_config::Workers;
-use forkyard_worker::runtime;
 use std::path::{Path, PathBuf};
 
-pub(crate) fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {
+pub fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {
     let is_native = pool.application.traits().workers == Workers::Helper;
     let has_helpers = pool.pages.status_listen.is_some() || pool.applications.is_some() || is_native;
     let helper = has_helpers.then(|| super::helper::program(directory));
@@ -16,7 +15,7 @@ pub(crate) fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {
         programs.extend(php);
         if let Some(wrapped) = pool.application.wrapped() {
             programs.push(wrapped.interpreter.clone());
-            programs.push(directory.join(runtime::wrapped::LIBRARY));
+            programs.push(directory.join(forkyard_runtimes::wrapped::LIBRARY));
         }
     }
     programs

@@ -8,11 +8,11 @@ use forkyard_config::Calls;
 use forkyard_config::{Application, Interface, LogLevel, Pool};
 use forkyard_core::master::event::WorkerId;
 use forkyard_scoreboard::slot_reader;
+use forkyard_slowlog::{Asking, Job, Means, StackSource};
 use forkyard_sys::fd::{copy, socket_pair};
 use forkyard_sys::file::{open_in_time, open_log};
 use forkyard_sys::process::{self, Ended, Program};
 use forkyard_sys::{Error, clock, identity, memfile, pidfd};
-use forkyard_worker::slowlog::{self, Asking, Job, Means, StackSource};
 use nix::sys::socket::SockType;
 use std::fs::File;
 use std::io;
@@ -81,7 +81,7 @@ impl Context {
             .unwrap_or_default();
         let application = &settings.pool.application;
         let request = [&method[..], &path, &query];
-        let heading = slowlog::heading(
+        let heading = forkyard_slowlog::heading(
             clock::epoch_micros(),
             clock::utc_offset_seconds(),
             self.in_force.config.global.log_level == LogLevel::Debug,
@@ -122,8 +122,11 @@ impl Context {
                 memfile::sealed("forkyard-trace", &bytes_of(&job))?,
                 STANDARD_INPUT,
             ),
-            (copy(log.file())?, slowlog::LOG),
-            (copy(&generation.connected()?.messages_in)?, slowlog::MESSAGES),
+            (copy(log.file())?, forkyard_slowlog::LOG),
+            (
+                copy(&generation.connected()?.messages_in)?,
+                forkyard_slowlog::MESSAGES,
+            ),
         ];
         descriptors.extend(look.descriptors);
         let (program, option) = look.program;
@@ -201,7 +204,7 @@ fn by_memory(traceable: &Traceable, pid: i32) -> Result<TraceMeans, Error> {
     // Root's master leaves this to the tracer, because it may block.
     let memory = match identity::is_root() {
         true => None,
-        false => slowlog::open_memory(pid, traceable.executable)
+        false => forkyard_slowlog::open_memory(pid, traceable.executable)
             .map_err(|error| Error::from_io("open", format!("/proc/{pid}/mem"), &error))?,
     };
     Ok(TraceMeans {
@@ -210,10 +213,10 @@ fn by_memory(traceable: &Traceable, pid: i32) -> Result<TraceMeans, Error> {
             executable: traceable.executable,
         },
         descriptors: memory
-            .map(|memory| (OwnedFd::from(memory), slowlog::MEMORY))
+            .map(|memory| (OwnedFd::from(memory), forkyard_slowlog::MEMORY))
             .into_iter()
             .collect(),
-        program: ("forkyard-php", slowlog::OPTION),
+        program: ("forkyard-php", forkyard_slowlog::OPTION),
     })
 }
 
@@ -222,18 +225,18 @@ fn by_asking(asking: Asking, request: u64, questions: &OwnedFd, pid: i32) -> Res
     Ok(TraceMeans {
         means: Means::Asked { asking, request },
         descriptors: vec![
-            (copy(questions)?, slowlog::QUESTIONS),
-            (process, slowlog::PROCESS),
+            (copy(questions)?, forkyard_slowlog::QUESTIONS),
+            (process, forkyard_slowlog::PROCESS),
         ],
-        program: ("forkyard", slowlog::COMMAND),
+        program: ("forkyard", forkyard_slowlog::COMMAND),
     })
 }
 
 fn by_programs(pid: i32) -> Result<TraceMeans, Error> {
     Ok(TraceMeans {
         means: Means::Programs,
-        descriptors: vec![(pidfd::open(pid)?, slowlog::PROCESS)],
-        program: ("forkyard", slowlog::COMMAND),
+        descriptors: vec![(pidfd::open(pid)?, forkyard_slowlog::PROCESS)],
+        program: ("forkyard", forkyard_slowlog::COMMAND),
     })
 }
 

@@ -3,10 +3,10 @@
 use super::services::Services;
 use forkyard_config::fpm::release_of;
 use forkyard_config::{Config, Pool};
+use forkyard_runtimes::php::files::{Fingerprint, Origin};
+use forkyard_runtimes::php::ini_snapshot::{Changes, IniSnapshot};
+use forkyard_runtimes::php::settings::exposes;
 use forkyard_sys::memfile;
-use forkyard_worker::runtime::php::files::{Fingerprint, Origin};
-use forkyard_worker::runtime::php::ini_snapshot::{Changes, IniSnapshot};
-use forkyard_worker::runtime::php::settings::exposes;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -145,7 +145,7 @@ fn start_key(pool: &Pool) -> Option<Key> {
     })
 }
 
-/// PHP_INI_SCAN_DIR of a preloader's environment; must agree with [`forkyard_worker::worker::environment`].
+/// PHP_INI_SCAN_DIR of a preloader's environment; must agree with [`forkyard_worker::environment`].
 pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
     let mut own = pool.environment.env.iter().filter(|(name, _)| name == SCAN_DIR);
     let inherited = || {

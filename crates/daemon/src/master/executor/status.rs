@@ -20,7 +20,7 @@ use forkyard_scoreboard::{RequestStage, slot_reader};
 use forkyard_sys::clock::{self, ProcessClock};
 use forkyard_sys::invocation::{self, Invocation};
 use forkyard_sys::process;
-use forkyard_worker::worker::{BackendStage, BackendStatus};
+use forkyard_worker::{BackendStage, BackendStatus};
 use std::collections::HashMap;
 
 /// The parts that a status shows.

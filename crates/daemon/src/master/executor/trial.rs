@@ -4,7 +4,7 @@
 use super::generation::Generation;
 use forkyard_config::{LeftOut, Trial};
 use forkyard_protocol::control as protocol;
-use forkyard_worker::worker::Settings;
+use forkyard_worker::Settings;
 use std::sync::Arc;
 
 impl Generation {

@@ -20,9 +20,9 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
-pub(crate) const OPTION: &str = "--can-take-over=";
+pub const OPTION: &str = "--can-take-over=";
 /// The answer, in addition to exit code 0: an unrelated program does not print it by chance.
-pub(crate) const ANSWER: &str = "forkyard can take over";
+pub const ANSWER: &str = "forkyard can take over";
 
 /// The time limit of the trial, and of the wait for starting workers after it.
 const TIMEOUT: Duration = Duration::from_secs(10);

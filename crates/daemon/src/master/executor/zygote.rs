@@ -4,7 +4,7 @@ use super::generation::Generation;
 use forkyard_config::{Preloading, sharing};
 use forkyard_sys::identity::{self, Identity};
 use forkyard_sys::{Error, rights};
-use forkyard_worker::worker::Settings;
+use forkyard_worker::Settings;
 use nix::errno::Errno;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! A process's answer on its way to the client: in CGI form for FastCGI, unchanged for HTTP.
 
 use super::super::answer::{HttpAnswer, Malformed, Part};
-use crate::runtime::queue::Queue;
+use crate::queue::Queue;
 
 const STATUS_BYTES: usize = 12;
 const SWITCHING_PROTOCOLS: u16 = 101;

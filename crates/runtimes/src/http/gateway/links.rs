@@ -4,7 +4,7 @@ use super::super::share::Share;
 use super::super::table::ProcessEntry;
 use super::stream::Stream;
 use super::upstream::Taken;
-use crate::runtime::is_quiet;
+use crate::is_quiet;
 use forkyard_base::spread;
 use forkyard_config::Address;
 use forkyard_sys::peer::{self, OtherEnd};

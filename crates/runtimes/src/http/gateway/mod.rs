@@ -17,10 +17,10 @@ mod upload;
 mod upstream;
 
 use super::share::Share;
-use crate::worker::{Concurrent, EXIT_SOFTWARE, GenerationContext, OWN, WorkerContext};
 use event_loop::Gateway;
 use forkyard_config::Requests;
 use forkyard_config::{Application, Pool};
+use forkyard_worker::{Concurrent, EXIT_SOFTWARE, GenerationContext, OWN, WorkerContext};
 use links::{Links, Server};
 use std::time::Duration;
 

@@ -7,11 +7,11 @@ use super::download::{Download, Ending, Taken as Read};
 use super::links::{Attempt, LinkState, Reuse, Served, Unreachable};
 use super::upload::Upload;
 use super::upstream::{Route, Taken, Upstream};
-use crate::runtime::is_idempotent;
-use crate::runtime::queue::Queue;
-use crate::worker::timeout_response;
+use crate::is_idempotent;
+use crate::queue::Queue;
 use fastcgi::Params;
 use forkyard_base::tick::Tick;
+use forkyard_worker::timeout_response;
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! A non-blocking connection in the gateway's epoll, and what the kernel has reported of it.
 
-use crate::runtime::queue::Queue;
+use crate::queue::Queue;
 use forkyard_sys::Error;
 use forkyard_sys::socket::{self, Progress};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};

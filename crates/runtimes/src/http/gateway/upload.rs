@@ -2,7 +2,7 @@
 
 use super::super::head::Framing;
 use super::request::{Body, Head, read};
-use crate::runtime::queue::Queue;
+use crate::queue::Queue;
 
 const MOST_HELD: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";

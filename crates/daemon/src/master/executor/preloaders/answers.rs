@@ -7,8 +7,8 @@ use crate::master::executor::pools::Pools;
 use crate::master::executor::preloader::ChannelInput;
 use crate::master::executor::slow::Traceable;
 use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
+use forkyard_runtimes::php::protocol::Answer;
 use forkyard_sys::process;
-use forkyard_worker::runtime::php::protocol::Answer;
 use nix::sys::signal::Signal;
 use std::rc::Rc;
 

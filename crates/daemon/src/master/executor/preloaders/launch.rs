@@ -14,14 +14,14 @@ use forkyard_config::sharing;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::zygotes::Members;
 use forkyard_host::confine;
+use forkyard_runtimes::Launch;
+use forkyard_runtimes::php::ini_snapshot;
 use forkyard_spawn::plan::{Internal, Kind, Plan};
 use forkyard_sys::Error;
 use forkyard_sys::fd::{null, set_nonblocking, socket_pair};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::identity::is_root;
-use forkyard_worker::runtime::php::ini_snapshot;
-use forkyard_worker::runtime::{self, Launch};
-use forkyard_worker::worker::{self, Settings};
+use forkyard_worker::Settings;
 use nix::sys::socket::SockType;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 /// Room for a preloader's process title beyond its arguments.
 const TITLE_ROOM_BYTES: usize = 96;
-const PRELOADER_CHANNEL: RawFd = runtime::php::protocol::SOCKET;
+const PRELOADER_CHANNEL: RawFd = forkyard_runtimes::php::protocol::SOCKET;
 
 struct Launching {
     purpose: Purpose,
@@ -125,7 +125,7 @@ impl Preloaders {
         } = launching;
         let (channel, theirs) = socket_pair(SockType::Stream)?;
         set_nonblocking(theirs.as_fd(), false)?;
-        let mut launch = runtime::launch(&settings.pool.application, &context.services.libexec)?;
+        let mut launch = forkyard_runtimes::launch(&settings.pool.application, &context.services.libexec)?;
         if let Some(ini) = launching.source.ini {
             launch.arguments.push(ini_snapshot::OPTION.to_owned());
             launch.script = Some(ini);
@@ -145,7 +145,7 @@ impl Preloaders {
             arguments: arguments.chain([" ".repeat(TITLE_ROOM_BYTES)]).collect(),
         });
         let mut descriptors = vec![(theirs, PRELOADER_CHANNEL)];
-        descriptors.extend(launch.script.map(|script| (script, runtime::SCRIPT)));
+        descriptors.extend(launch.script.map(|script| (script, forkyard_runtimes::SCRIPT)));
         let token = context.spawner.spawn(plan, descriptors, purpose);
         // If there is no pid, the answer has already come.
         let Some(pid) = context.spawner.pid(token) else {
@@ -187,7 +187,7 @@ impl Preloaders {
     }
 }
 
-/// The kit's plan for a preloader, which sets limits, user and confinement itself ([`worker::apply_process_settings`]).
+/// The kit's plan for a preloader, which sets limits, user and confinement itself ([`forkyard_worker::apply_process_settings`]).
 fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     let pool = &settings.pool;
     let root = pool.application.root().or(pool.setup.chdir.as_deref());
@@ -203,7 +203,10 @@ fn plan(name: &str, settings: &Settings, launch: &Launch) -> Plan {
     plan.kind = Kind::Wrapper;
     plan.app_type = pool.application.traits().name.to_owned();
     plan.switch_user = identity.is_some() && is_root();
-    plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
+    plan.inherited = Some(forkyard_worker::environment(
+        settings,
+        std::env::vars_os().collect(),
+    ));
     plan.no_new_privileges = pool.setup.no_new_privs;
     plan.cgroup = confine::group(pool);
     if let Some(policy) = pools::policy(pool).preloader {

@@ -26,7 +26,7 @@ use forkyard_core::zygotes::{Choice, Stop, Unfit, choose};
 use forkyard_spawn::event::Token;
 use forkyard_spawn::report::Report;
 use forkyard_sys::Error;
-use forkyard_worker::worker::{Settings, WorkerContext};
+use forkyard_worker::{Settings, WorkerContext};
 use nix::errno::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

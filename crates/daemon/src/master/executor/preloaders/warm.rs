@@ -15,9 +15,9 @@ use crate::master::executor::sources::Source;
 use forkyard_base::tick::Tick;
 use forkyard_config::Php;
 use forkyard_core::master::event::{Event, GenerationId};
+use forkyard_runtimes::php::protocol::WARM_TIMEOUT;
 use forkyard_sys::fd::{copy, pipe};
 use forkyard_sys::{Error, clock};
-use forkyard_worker::runtime::php::protocol::WARM_TIMEOUT;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 

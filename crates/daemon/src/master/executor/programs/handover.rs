@@ -10,12 +10,12 @@ use forkyard_core::master::event::{Ended, GenerationId};
 use forkyard_core::master::program::Program;
 use forkyard_protocol::handover::document;
 use forkyard_protocol::handover::names;
+use forkyard_runtimes::http::Share;
 use forkyard_spawn::capture::Capture;
 use forkyard_spawn::effects::{Remains, SocketFile};
 use forkyard_sys::dir::Mark;
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::{Error, clock, process};
-use forkyard_worker::runtime::http::Share;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 

@@ -6,7 +6,7 @@ use forkyard_spawn::NODE_SCRIPT;
 use forkyard_spawn::handshake::properties::{self, Socket};
 use forkyard_spawn::plan::{Kind, Limit, OwnSocket, Plan};
 use forkyard_sys::identity;
-use forkyard_worker::worker::{self, Settings};
+use forkyard_worker::Settings;
 
 pub(super) fn address_of(sockets: &[Socket]) -> Option<Address> {
     let fit = |socket: &&Socket| socket.accept_http_requests && socket.protocol == "http";
@@ -36,7 +36,10 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
         Listens::Node => plan.own_socket = Some(OwnSocket::Preloaded(NODE_SCRIPT)),
     }
     plan.switch_user = settings.identity.is_some() && identity::is_root();
-    plan.inherited = Some(worker::environment(settings, std::env::vars_os().collect()));
+    plan.inherited = Some(forkyard_worker::environment(
+        settings,
+        std::env::vars_os().collect(),
+    ));
     // Set after the switch to the application's user.
     plan.environment = pool
         .environment

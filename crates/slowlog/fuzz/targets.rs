@@ -3,10 +3,16 @@
 use super::memory::{Memory, TEXT_BYTES};
 use super::php;
 use super::stack_text::{stack, tasks};
-use forkyard_fuzz::number_of;
+use forkyard_fuzz::{Target, number_of, target};
 use forkyard_protocol::stack::Layout;
 
-pub(crate) fn told(input: &[u8]) {
+/// All fuzz targets of this crate.
+pub const TARGETS: &[Target] = &[
+    target("slowlog_told", 800, told),
+    target("slowlog_php", 1024, php_calls),
+];
+
+fn told(input: &[u8]) {
     let depth = number_of(input, 5) as u32;
     let all = std::iter::once(stack(input, true, depth)).chain(tasks(input, depth).into_iter().map(
         |(name, stack)| {
@@ -52,7 +58,7 @@ pub(super) const LAYOUT: Layout = Layout {
     type_internal: 1,
 };
 
-pub(crate) fn php(input: &[u8]) {
+fn php_calls(input: &[u8]) {
     let depth = number_of(input, 30) as u32;
     let stack = php::read(&LAYOUT, &Area(input), depth);
     assert!(stack.calls.len() <= depth as usize);
