@@ -73,7 +73,12 @@ impl Connection {
 
     /// Processes input. Call it only while the connection waits for a request; otherwise a client that doesn't read
     /// could grow the buffer.
-    pub(crate) fn receive(&mut self, bytes: &[u8], pages: &Pages<'_>, snapshot: &mut dyn FnMut() -> Snapshot) {
+    pub(crate) fn receive(
+        &mut self,
+        bytes: &[u8],
+        pages: &Pages<'_>,
+        snapshot: &mut dyn FnMut() -> Snapshot,
+    ) {
         self.unread.extend_from_slice(bytes);
         self.advance(pages, snapshot);
     }
@@ -84,7 +89,12 @@ impl Connection {
     }
 
     /// Removes `count` written bytes from the pending output.
-    pub(crate) fn written(&mut self, count: usize, pages: &Pages<'_>, snapshot: &mut dyn FnMut() -> Snapshot) {
+    pub(crate) fn written(
+        &mut self,
+        count: usize,
+        pages: &Pages<'_>,
+        snapshot: &mut dyn FnMut() -> Snapshot,
+    ) {
         self.output.consume(count);
         self.fill();
         if self.state == State::Reading && self.output.is_empty() && !self.unread.is_empty() {

@@ -1,9 +1,9 @@
 //! The processes of instances and their channels.
 
 use super::channel::{FromWorker, ToWorker, head, parse};
-use crate::timers::Timers;
 use forkyard_base::origin::Origin;
 use forkyard_base::tick::Tick;
+use forkyard_base::timers::Timers;
 use forkyard_core::applications::event::SessionId;
 use forkyard_protocol::router::Instance;
 use forkyard_sys::Error;

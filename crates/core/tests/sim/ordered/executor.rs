@@ -1,6 +1,6 @@
 //! Performs and checks the core's actions.
 
-use super::{Fate, Loader, Loses, MAX, Worker, World, request};
+use super::{Fate, Loader, Loses, MAX, Worker, World};
 use forkyard_core::master::action::{Action, Force, Notice};
 use forkyard_core::master::event::{Ended, Event, GenerationId, PoolId, SlotIndex, SpawnRequestId, WorkerId};
 

@@ -1,6 +1,6 @@
 //! Random events: spawn requests and cancellations, starts and crashes, time.
 
-use super::{APPLICATIONS, Fate, Generation, Loader, MAX, TIMEOUT, World, request};
+use super::{APPLICATIONS, Fate, Generation, Loader, MAX, TIMEOUT, World};
 use forkyard_core::config::ProcessManager;
 use forkyard_core::master::event::{
     Event, GenerationId, Policy, PoolId, PreloaderPolicy, SpawnRequest, SpawnRequestId, WorkerId,

@@ -14,13 +14,6 @@ use forkyard_core::master::event::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-fn request(instance: u64) -> SpawnRequestId {
-    SpawnRequestId {
-        router: PoolId(0),
-        instance,
-    }
-}
-
 const APPLICATIONS: usize = 4;
 const STEPS: usize = 400;
 const SEEDS: u64 = 1_000;

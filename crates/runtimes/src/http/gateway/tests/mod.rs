@@ -2,7 +2,7 @@
 //! or not at all, and with clients that are slow, leave, or send nonsense.
 
 mod case;
-#[path = "../../../../../../../tests/random/mod.rs"]
+#[path = "../../../../../../tests/random/mod.rs"]
 mod random;
 
 use super::super::table::ProcessEntry;
