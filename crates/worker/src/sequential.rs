@@ -355,7 +355,7 @@ impl Worker {
 
     /// Whether `max_requests` or `memory_limit` is reached: the worker exits before its next request and the master
     /// replaces it (`exited` in `crates/core/src/master/departure.rs`). Workers with several requests count in
-    /// `concurrent/leave.rs`, HTTP programs in `runtime/http/gateway/links.rs`. In an application pool the router
+    /// `concurrent/leave.rs`, HTTP programs in `crates/runtimes/src/http/gateway/links.rs`. In an application pool the router
     /// counts (`crates/core/src/applications/serving.rs`).
     fn is_worn_out(&self) -> bool {
         self.service.leaving || self.most.is_some_and(|most| self.served >= most)

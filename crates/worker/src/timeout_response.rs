@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | of a worker with one request at a time | the master: `end_overdue` in `crates/core/src/master/overdue.rs` | the worker's SIGTERM handler: `on_terminate` in `crates/sys/src/timeout_responder.rs`; none if the worker's master was killed and the new master is not its parent |
 //! | of a worker with several: ASGI, threads, HTTP program | the worker: `expire` in `concurrent/times.rs` | the worker |
-//! | on `http_listen` | the worker: `expire` in `runtime/http/gateway/passage.rs` | the worker |
+//! | on `http_listen` | the worker: `expire` in `crates/runtimes/src/http/gateway/passage.rs` | the worker |
 //! | of an application pool | as above, by the instance; `max_request_time` by the router: `lasted` in `crates/core/src/applications/departure.rs` | the instance; for `max_request_time` only an instance with several requests |
 //! | waiting for an instance longer than `max_request_queue_time`, or for a late inspector | the router | the router: `status` in `crates/router/src/router/answer.rs` |
 //!
