@@ -276,13 +276,13 @@ fn a_tool_tells_what_it_does_if_it_is_asked() {
     };
     assert_eq!(said(None), "");
     let (config, control) = (daemon.dir.join("forkyard.toml"), daemon.dir.join("control.sock"));
-    let reads = format!("[DEBUG forkyard_config] reading {}\n", config.display());
+    let reads = format!("[DEBUG forkyard::config] reading {}\n", config.display());
     let connects = format!(
         "[DEBUG forkyard::control] connecting to the daemon at {}\n",
         control.display()
     );
     assert_starts(&said(Some("debug")), &format!("{reads}{connects}"));
-    assert_eq!(said(Some("forkyard_config=debug")), reads);
+    assert_eq!(said(Some("forkyard::config=debug")), reads);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn the_daemon_tells_what_it_does_until_its_log_is_open() {
     assert_lacks(&logged, "forkyard.toml");
     daemon.end(Signal::SIGQUIT);
     let reads = format!(
-        "[DEBUG forkyard_config] reading {}",
+        "[DEBUG forkyard::config] reading {}",
         path.join("forkyard.toml").display()
     );
     let said = daemon.log();

@@ -1,4 +1,4 @@
-//! The command lines of `forkyard` and, in [`fpm`], `forkyard-fpm`.
+//! The command lines of `forkyard` and, in `fpm`, `forkyard-fpm`.
 
 // Must be first: its macros replace Rust's in the modules below.
 #[macro_use]
@@ -58,7 +58,7 @@ const EXIT_CONFIG: u8 = 78;
 
 /// A FastCGI process manager.
 #[derive(Debug, Parser)]
-#[command(name = "forkyard", version = texts::VERSION, about)]
+#[command(name = "forkyard", version = texts::VERSION, about = "A FastCGI process manager: php-fpm's whole job, a spawning kit and an application pool")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -44,6 +44,9 @@ const MASTER: Token = Token(1);
 const FIRST_CLIENT: usize = 2;
 
 /// Reads the brief from the channel, then serves until the master closes the channel or the reporter is idle.
+///
+/// # Errors
+/// The brief is incomplete, or a system call failed.
 pub fn run(channel: OwnedFd) -> Result<(), Error> {
     let (brief, descriptors) = receive(&channel)?;
     title::take_name(&brief.process_name);

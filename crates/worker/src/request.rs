@@ -147,6 +147,9 @@ impl<'w> Request<'w> {
     }
 
     /// Reads from the body without waiting; `None`: no data yet.
+    ///
+    /// # Errors
+    /// The client is gone.
     pub fn body_now(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, ClientGone> {
         self.service.body_now(buffer)
     }

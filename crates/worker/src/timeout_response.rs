@@ -8,7 +8,7 @@
 //! | of an application pool | as above, by the instance; `max_request_time` by the router: `lasted` in `crates/core/src/applications/departure.rs` | the instance; for `max_request_time` only an instance with several requests |
 //! | waiting for an instance longer than `max_request_queue_time`, or for a late inspector | the router | the router: `status` in `crates/router/src/router/answer.rs` |
 //!
-//! The handler sends the answer prepared by [`TimeoutResponse::arm`], unless part of the application's answer was sent,
+//! The handler sends the answer prepared by `TimeoutResponse::arm`, unless part of the application's answer was sent,
 //! and exits. The others send the same text and continue; a worker with threads exits after its other requests.
 
 use super::connection::Connection;

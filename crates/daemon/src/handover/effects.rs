@@ -65,6 +65,9 @@ pub fn collect() -> InheritedState {
 }
 
 /// Checks whether the handover file on a descriptor is usable.
+///
+/// # Errors
+/// The text names the reason.
 pub fn rehearse(fd: RawFd) -> Result<(), String> {
     let parcel = inherited::adopt(fd).ok_or("the document is missing")?;
     let (_, document, _) = open_parcel(&parcel)?;
@@ -72,6 +75,9 @@ pub fn rehearse(fd: RawFd) -> Result<(), String> {
 }
 
 /// Writes the state for the next program to a file in memory.
+///
+/// # Errors
+/// The kernel gives no such file.
 pub fn publish(
     document: &Document,
     config: &Config,

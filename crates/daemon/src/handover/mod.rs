@@ -1,7 +1,8 @@
 //! The state that a master passes to the next one: pools, generations, workers and descriptors.
 //!
 //! A master passes it on in an upgrade, and stores it with a keeper or a service manager with a descriptor store, to
-//! recover from a crash. Both use the same [`document`] inside a [`frame`]; [`plan`] decides which parts are valid.
+//! recover from a crash. Both use the same [document](forkyard_protocol::handover::document) inside a
+//! [frame](forkyard_protocol::handover::frame); [`plan`] decides which parts are valid.
 
 mod effects;
 pub mod plan;

@@ -42,6 +42,9 @@ pub struct KeeperSettings {
 /// Runs a master until it exits by itself or the keeper is stopped. Returns the exit code.
 ///
 /// The process has one thread.
+///
+/// # Errors
+/// A system call failed before the first master was started.
 pub fn run(settings: KeeperSettings) -> sys::Result<u8> {
     let limit = fd::raise_descriptor_limit().ok();
     process::become_subreaper()?;

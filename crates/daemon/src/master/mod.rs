@@ -1,7 +1,7 @@
 //! The master carries out the decisions of the process manager.
 //!
-//! The core ([`manager::Manager`]) turns events into actions; `event_loop` turns input into events and `executor` turns
-//! actions into system calls. [`lifecycle`] decides between serving, an upgrade and the end.
+//! The core ([`Manager`](forkyard_core::master::manager::Manager)) turns events into actions; `event_loop` turns input into events and `executor` turns
+//! actions into system calls. [`Lifecycle`](forkyard_core::master::lifecycle::Lifecycle) decides between serving, an upgrade and the end.
 
 mod control_requests;
 mod event_loop;

@@ -31,6 +31,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 ///
 /// The process has one thread. `libexec` has forkyard's programs, `inherited` is the previous master's state. `ready`
 /// is called when every socket listens and the first workers were requested.
+///
+/// # Errors
+/// The daemon could not start, or no worker could be started at all.
 pub fn run(
     config: Config,
     handlers: Handlers,
