@@ -4,7 +4,8 @@ use super::super::acceptor::remedy;
 use super::super::keepalive::{self, Note};
 use super::super::service_order::Waiting;
 use super::super::stderr_errors;
-use super::state::{EDGE, LISTENER, WorkerState};
+use super::sources::{EDGE, LISTENER};
+use super::state::WorkerState;
 use crate::pool_view;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
@@ -33,7 +34,7 @@ impl WorkerState {
             if !self.has_room() {
                 return;
             }
-            if let Some(index) = self.waiting.pop_front() {
+            if let Some(index) = self.clients.waiting.pop_front() {
                 if self.clients[index].is_in(Phase::Waiting) {
                     self.start(index, now);
                     self.watch(index);
@@ -49,7 +50,7 @@ impl WorkerState {
     }
 
     fn take_message(&mut self, now: Tick) {
-        let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
+        let Some((note, sockets)) = keepalive::receive(self.sources.queue_out.as_fd()) else {
             self.accepting.queue_is_ready = false;
             return;
         };
@@ -88,13 +89,16 @@ impl WorkerState {
         }
         self.accepting.stop_leaving();
         if std::mem::take(&mut self.accepting.was_strained) {
-            let slot_writer = SlotWriter::new(self.slot.words());
-            let siblings = pool_view::siblings(&self.board, self.notifier.slot());
-            self.accepting
-                .gauge
-                .sample_beside_many(self.listener.as_fd(), &slot_writer, siblings, now);
+            let slot_writer = SlotWriter::new(self.page.slot.words());
+            let siblings = pool_view::siblings(&self.page.board, self.notifier.slot());
+            self.accepting.gauge.sample_beside_many(
+                self.sources.listener.as_fd(),
+                &slot_writer,
+                siblings,
+                now,
+            );
         }
-        let socket = match accept(self.listener.as_fd()) {
+        let socket = match accept(self.sources.listener.as_fd()) {
             Ok(Some(socket)) => {
                 if insists {
                     self.accepting.gathering.was_let_down(now);
@@ -138,12 +142,15 @@ impl WorkerState {
     pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
         let may_take = !self.is_leaving() && (!self.is_native || self.has_room());
         let is_wanted = may_take && self.router.is_none();
-        if is_wanted != self.is_listening {
-            self.is_listening = is_wanted;
+        if is_wanted != self.accepting.is_listening {
+            self.accepting.is_listening = is_wanted;
             let flags = if self.is_native { ONE_OF_ALL } else { EDGE };
             match is_wanted {
-                true => self.epoll.add(&self.listener, EpollEvent::new(flags, LISTENER))?,
-                false => self.epoll.delete(&self.listener)?,
+                true => self
+                    .sources
+                    .epoll
+                    .add(&self.sources.listener, EpollEvent::new(flags, LISTENER))?,
+                false => self.sources.epoll.delete(&self.sources.listener)?,
             }
         }
         Ok(())
@@ -151,15 +158,15 @@ impl WorkerState {
 
     /// As [`WorkerState::mind_listener`]; events that only this worker got are passed to siblings.
     pub(super) fn update_listening(&mut self, now: Tick) {
-        let was_listening = self.is_listening;
+        let was_listening = self.accepting.is_listening;
         if let Err(errno) = self.mind_listener() {
             log::error!("the listening socket can't be watched: epoll_ctl: {errno}");
         }
-        if !was_listening || self.is_listening || !self.is_native || !self.accepting.is_ready {
+        if !was_listening || self.accepting.is_listening || !self.is_native || !self.accepting.is_ready {
             return;
         }
         for _ in 0..AT_ONCE {
-            let Ok(Some(socket)) = accept(self.listener.as_fd()) else {
+            let Ok(Some(socket)) = accept(self.sources.listener.as_fd()) else {
                 break;
             };
             if let Some(index) = self.admit(socket, now) {
@@ -170,11 +177,11 @@ impl WorkerState {
 
     /// Closes the longest idle connections: the application and new connections need descriptors.
     pub(super) fn limit_idle(&mut self) {
-        let held = self.clients.len() - self.free.len();
-        if held <= self.most_idle {
+        let held = self.clients.held();
+        if held <= self.capacity.most_idle {
             return;
         }
-        let beyond = self.idle_clients().len().saturating_sub(self.most_idle);
+        let beyond = self.clients.idle().len().saturating_sub(self.capacity.most_idle);
         for _ in 0..beyond {
             if !self.close_longest_idle() {
                 return;
@@ -209,16 +216,16 @@ impl WorkerState {
         if self.is_native {
             return self.leaves_to_connected(now).then_some(YIELD);
         }
-        if self.in_flight == 0 {
+        if self.capacity.in_flight == 0 {
             return None;
         }
         let own = Load {
-            in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
+            in_flight: u32::try_from(self.capacity.in_flight).unwrap_or(u32::MAX),
             quiet: 0,
             has_room: true,
             is_told: true,
         };
-        let siblings = || pool_view::siblings(&self.board, self.notifier.slot());
+        let siblings = || pool_view::siblings(&self.page.board, self.notifier.slot());
         if siblings().any(|sibling| sibling.has_room && sibling.in_flight == 0) {
             return Some(YIELD_TO_IDLE);
         }
@@ -234,12 +241,12 @@ impl WorkerState {
             link.readable = false;
             return;
         }
-        let may_go = self.board.slots() > 1 || self.is_leaving();
+        let may_go = self.page.board.slots() > 1 || self.is_leaving();
         if may_go && self.send_away(&[index], now) > 0 {
             return;
         }
-        if !self.waiting.contains(&index) {
-            self.waiting.push_back(index);
+        if !self.clients.waiting.contains(&index) {
+            self.clients.waiting.push_back(index);
         }
     }
 
@@ -259,7 +266,7 @@ impl WorkerState {
         }
         let turn = match requests.is_empty() {
             true => 0,
-            false => pool_view::turn(&self.board, &self.listener),
+            false => pool_view::turn(&self.page.board, &self.sources.listener),
         };
         let mut sent = 0;
         for index in requests {
@@ -288,22 +295,22 @@ impl WorkerState {
             expires,
         };
         let is_sent = numbers.len() == group.len()
-            && send_with(self.queue_in.as_fd(), &note.encode(), &numbers).is_ok();
+            && send_with(self.sources.queue_in.as_fd(), &note.encode(), &numbers).is_ok();
         if !is_sent {
             return 0;
         }
         for index in group {
             self.hang_up(*index);
-            self.give_up(*index);
+            self.clients.release(*index);
         }
         group.len()
     }
 
     pub(super) fn relieve(&mut self, now: Tick) {
-        let has_free = pool_view::siblings(&self.board, self.notifier.slot()).any(|it| it.has_room);
+        let has_free = pool_view::siblings(&self.page.board, self.notifier.slot()).any(|it| it.has_room);
         if !has_free {
             return;
         }
-        self.send_away(&self.idle_clients(), now);
+        self.send_away(&self.clients.idle(), now);
     }
 }

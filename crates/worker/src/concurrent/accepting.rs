@@ -19,6 +19,8 @@ pub(super) struct Accepting {
     /// The worker was full or blocked and has not checked the listening socket since.
     pub was_strained: bool,
     pub gauge: Gauge,
+    /// The listening socket is watched.
+    pub is_listening: bool,
 }
 
 impl Accepting {
@@ -32,6 +34,7 @@ impl Accepting {
             accepted: 0,
             was_strained: false,
             gauge: Gauge::default(),
+            is_listening: false,
         }
     }
 

@@ -9,7 +9,6 @@ use fastcgi::{Connection, Event, Params, Phase, Piece};
 use forkyard_base::tick::Tick;
 use forkyard_sys::socket::{Progress, receive, shutdown_write};
 use nix::errno::Errno;
-use std::time::Duration;
 
 impl WorkerState {
     pub(super) fn read(&mut self, index: usize, now: Tick) {
@@ -84,12 +83,12 @@ impl WorkerState {
             (Phase::Lingering, Some(Event::Fault(_))) => self.shut_down(index),
             // A router has given it for one request.
             (Phase::Waiting, Some(Event::Request)) if self.had_its_request(index) => self.close(index),
-            (Phase::Waiting, Some(Event::Request)) if self.is_full() || self.life.is_working() => {
-                self.waiting.push_back(index);
+            (Phase::Waiting, Some(Event::Request)) if self.is_full() || self.departure.life.is_working() => {
+                self.clients.waiting.push_back(index);
             }
             (Phase::Waiting, Some(Event::Request)) => self.start(index, now),
-            (Phase::Serving, Some(Event::Body)) => self.tell(EventKind::Body, self.token(index)),
-            (Phase::Serving, Some(Event::Gone)) => self.tell(EventKind::Gone, self.token(index)),
+            (Phase::Serving, Some(Event::Body)) => self.tell(EventKind::Body, self.clients.token(index)),
+            (Phase::Serving, Some(Event::Gone)) => self.tell(EventKind::Gone, self.clients.token(index)),
             (Phase::Idle, Some(Event::Idle)) => self.keep(index, now),
             _ => {}
         }
@@ -111,7 +110,7 @@ impl WorkerState {
         if is_measured {
             self.slot_writer().memory(peak);
         }
-        let spare = self.spare_outputs.pop();
+        let spare = self.clients.spare_output();
         let mut recorder = self.recorder();
         let client = &mut self.clients[index];
         let (Some(link), Some(connection)) = (&mut client.link, &mut client.connection) else {
@@ -134,7 +133,7 @@ impl WorkerState {
         if self.answer_builtin(index, now) {
             return;
         }
-        let token = self.token(index);
+        let token = self.clients.token(index);
         let Some(connection) = self.clients[index].connection.as_deref_mut() else {
             return;
         };
@@ -158,9 +157,8 @@ impl WorkerState {
         params: Option<Box<Params>>,
         now: Tick,
     ) {
-        self.in_flight += 1;
-        // Unique, because the master identifies requests by this time.
-        self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
+        self.capacity.in_flight += 1;
+        let taken = self.shown.taken(now);
         let limit = self.settings.pool.serving.request_terminate_timeout;
         let expires = limit.map(|limit| now + limit);
         if let Some(due) = expires {
@@ -169,7 +167,7 @@ impl WorkerState {
         let client = &mut self.clients[index];
         client.next_serial();
         client.request = Some(RunningRequest {
-            taken: self.last_taken,
+            taken,
             expires,
             recorder,
             params,

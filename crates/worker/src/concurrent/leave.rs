@@ -2,7 +2,7 @@
 
 use super::super::memory;
 use super::super::out_of_band::{Want, is_alone, postponed};
-use super::super::promotion::{self, MasterMessage};
+use super::super::promotion::{self, MasterMessage, Promotion};
 use super::client::Client;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
@@ -59,42 +59,64 @@ impl Life {
     }
 }
 
+/// How and when the worker exits.
+#[derive(Debug)]
+pub(super) struct Departure {
+    pub life: Life,
+    /// When to look whether requests wait that no worker takes.
+    pub due: Option<Tick>,
+    /// The descriptors for the preloader that this worker becomes at its end.
+    pub promotion: Option<Promotion>,
+    pub exit_code: i32,
+}
+
+impl Default for Departure {
+    fn default() -> Departure {
+        Departure {
+            life: Life::Serving,
+            due: None,
+            promotion: None,
+            exit_code: 0,
+        }
+    }
+}
+
 impl WorkerState {
     pub(super) fn is_leaving(&self) -> bool {
-        self.life.is_leaving()
+        self.departure.life.is_leaving()
     }
 
     pub(super) fn hear_master(&mut self, now: Tick) {
-        match promotion::hear(self.stop_pipe.as_fd(), self.settings.refork_at.is_some()) {
+        match promotion::hear(self.sources.stop_pipe.as_fd(), self.settings.refork_at.is_some()) {
             MasterMessage::Terminate => return self.end_longest(now),
-            MasterMessage::Promote(promotion) => self.promotion = Some(promotion),
+            MasterMessage::Promote(promotion) => self.departure.promotion = Some(promotion),
             MasterMessage::Finish => {}
         }
-        let _ = self.epoll.delete(&self.stop_pipe);
+        let _ = self.sources.epoll.delete(&self.sources.stop_pipe);
         self.leave(now);
-        self.departure_due = None;
+        self.departure.due = None;
     }
 
     pub(super) fn leave(&mut self, now: Tick) {
         if self.is_leaving() {
             return;
         }
-        self.life = self.life.leave();
+        self.departure.life = self.departure.life.leave();
         self.publish_load();
-        if self.in_flight == 0 {
+        if self.capacity.in_flight == 0 {
             // The master no longer counts it as available, even if the application still runs.
             self.slot_writer().stage(RequestStage::Finished);
             if self.router.is_none() {
                 self.show_busy(now);
             }
         }
-        self.departure_due = Some(WorkerState::first_departure_look(now));
+        self.departure.due = Some(WorkerState::first_departure_look(now));
         self.alarm.set_by(now);
         if self.router.is_none() {
-            let _ = self.epoll.delete(&self.queue_out);
+            let _ = self.sources.epoll.delete(&self.sources.queue_out);
         }
         self.update_listening(now);
-        self.send_away(&self.idle_clients(), now);
+        self.send_away(&self.clients.idle(), now);
     }
 
     /// Exits after `max_requests` or `memory_limit`.
@@ -128,18 +150,18 @@ impl WorkerState {
     }
 
     pub(super) fn memory_due(&self) -> Option<Tick> {
-        let is_limited = self.in_flight > 0 && !self.is_leaving();
+        let is_limited = self.capacity.in_flight > 0 && !self.is_leaving();
         self.wear.due().filter(|_| is_limited)
     }
 
     pub(super) fn look_if_done(&mut self) {
-        if !self.is_leaving() && header::retire(self.board.header(), self.notifier.slot()) {
+        if !self.is_leaving() && header::retire(self.page.board.header(), self.notifier.slot()) {
             self.leave(clock::now());
         }
-        if self.life != Life::Finishing {
+        if self.departure.life != Life::Finishing {
             return;
         }
-        while let Some(index) = self.waiting.pop_front() {
+        while let Some(index) = self.clients.waiting.pop_front() {
             if self.clients[index].is_in(Phase::Waiting) {
                 self.start(index, clock::now());
                 self.watch(index);
@@ -150,12 +172,12 @@ impl WorkerState {
         if works_on || !self.clients.iter().all(is_done) {
             return;
         }
-        self.life = Life::Done;
+        self.departure.life = Life::Done;
         self.hand_back_all();
-        for index in self.idle_clients() {
+        for index in self.clients.idle() {
             self.close(index);
         }
-        self.tell(EventKind::End, u64::from(self.promotion.is_some()));
+        self.tell(EventKind::End, u64::from(self.departure.promotion.is_some()));
     }
 
     pub(super) fn ask_for_work(&mut self) {
@@ -171,19 +193,19 @@ impl WorkerState {
     /// Starts out-of-band work if the worker has nothing else to do and no sibling is working.
     pub(super) fn look_for_work(&mut self, events: usize, now: Tick) {
         let is_due = self.want.due().is_some_and(|due| due <= now) && self.router.is_none();
-        if !is_due || self.occupied() > 0 || self.life != Life::Serving {
+        if !is_due || self.occupied() > 0 || self.departure.life != Life::Serving {
             return;
         }
         if events > 1 || !self.events.is_empty() {
             return self.alarm.set_by(now);
         }
         let slot = self.notifier.slot();
-        if is_alone(&self.board, slot) {
+        if is_alone(&self.page.board, slot) {
             self.begin_work(now);
-            if is_alone(&self.board, slot) {
+            if is_alone(&self.page.board, slot) {
                 return self.tell(EventKind::Work, 0);
             }
-            self.life = self.life.end_work();
+            self.departure.life = self.departure.life.end_work();
             self.slot_writer().idle(now);
             self.publish_load();
         }
@@ -195,7 +217,7 @@ impl WorkerState {
 
     pub(super) fn begin_work(&mut self, now: Tick) {
         self.want = Want::Nothing;
-        self.life = Life::Working;
+        self.departure.life = Life::Working;
         self.publish_load();
         self.slot_writer().accepted(now);
         self.slot_writer().working(now);
@@ -203,14 +225,14 @@ impl WorkerState {
     }
 
     pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
-        if !self.life.is_working() {
+        if !self.departure.life.is_working() {
             return;
         }
         if let Err(problem) = &outcome {
             log::error!("out-of-band work failed: {problem}");
         }
         let now = clock::now();
-        self.life = self.life.end_work();
+        self.departure.life = self.departure.life.end_work();
         self.slot_writer().finished(0, 0);
         self.slot_writer().idle(now);
         self.publish_load();

@@ -11,6 +11,7 @@
 mod accept;
 mod accepting;
 mod client;
+mod clients;
 mod dispatch;
 mod events;
 mod gather;
@@ -22,6 +23,7 @@ mod quiet;
 mod routed;
 mod several;
 mod shown;
+mod sources;
 mod state;
 mod threads;
 mod times;
@@ -69,15 +71,15 @@ impl Concurrent {
 
     /// The descriptor for the event loop.
     pub fn descriptor(&self) -> RawFd {
-        self.lock().epoll.0.as_raw_fd()
+        self.lock().sources.epoll.0.as_raw_fd()
     }
 
     /// Handles ready events. Returns records for the event loop, and whether to call it again soon.
     pub fn turn(&mut self) -> (&[u8], bool) {
         let mut state = self.shared.state.lock();
         let more = state.turn();
-        let is_busy = state.in_flight > 0 || state.life.is_working();
-        let is_done = state.life == Life::Done;
+        let is_busy = state.capacity.in_flight > 0 || state.departure.life.is_working();
+        let is_done = state.departure.life == Life::Done;
         state.events.take(&mut self.handed);
         drop(state);
         if let Some(watch) = &mut self.watch {
@@ -104,7 +106,7 @@ impl Concurrent {
     /// The next piece of a request's body.
     pub fn read(&mut self, token: u64) -> (Piece, &[u8]) {
         let mut state = self.shared.state.lock();
-        let piece = match state.find(token) {
+        let piece = match state.clients.find(token) {
             Some(index) => state.next_piece(index, &mut self.handed, clock::now()),
             None => Piece::Gone,
         };

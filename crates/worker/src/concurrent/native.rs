@@ -74,13 +74,13 @@ impl Concurrent {
     /// A request's parameters; `None` if the request has ended.
     pub fn with_params<T>(&self, token: u64, look: impl FnOnce(&Params) -> T) -> Option<T> {
         let state = self.lock();
-        let index = state.find(token)?;
+        let index = state.clients.find(token)?;
         state.clients[index].params().map(look)
     }
 
     /// The epoll to wait on.
     pub fn epoll(&self) -> Arc<Epoll> {
-        Arc::clone(&self.lock().epoll)
+        Arc::clone(&self.lock().sources.epoll)
     }
 
     /// [`Concurrent::turn`] for events already received; replaces the content of `told`.

@@ -139,7 +139,7 @@ impl WorkerState {
         let connection = self.connection(index).filter(|it| it.wants_room());
         if let Some(connection) = connection {
             connection.set_wants_room(false);
-            self.tell(EventKind::Writable, self.token(index));
+            self.tell(EventKind::Writable, self.clients.token(index));
         }
     }
 
@@ -150,7 +150,7 @@ impl WorkerState {
         };
         if let Some(recorder) = &mut request.recorder {
             recorder.end();
-            recorder.finish(self.board.header());
+            recorder.finish(self.page.board.header());
         }
         if let Some(connection) = &mut client.connection {
             if let Some(link) = client.link.as_ref().filter(|_| connection.refuses_more()) {
@@ -168,12 +168,12 @@ impl WorkerState {
     }
 
     fn is_over(&mut self, request: &RunningRequest, now: Tick) {
-        self.in_flight -= 1;
+        self.capacity.in_flight -= 1;
         if request.is_quiet {
-            self.quiet.ends();
+            self.capacity.quiet.ends();
         }
         if !self.is_full() {
-            self.quiet.has_room();
+            self.capacity.quiet.has_room();
         }
         self.wear.has_served();
         self.publish_load();
@@ -196,7 +196,7 @@ impl WorkerState {
                 session.is_answered = true;
                 connection.expect_by(now + REST_LIMIT);
             }
-            self.keep_output(output);
+            self.clients.keep_output(output);
         }
         match self.clients[index].connection.as_ref().map(|it| it.phase()) {
             Some(Phase::Idle) => {
@@ -249,7 +249,7 @@ impl WorkerState {
         }
         self.hang_up(index);
         if event.is_some() {
-            self.tell(EventKind::Gone, self.token(index));
+            self.tell(EventKind::Gone, self.clients.token(index));
         }
         self.tell_room(index);
     }
@@ -262,7 +262,7 @@ impl WorkerState {
         let uri = params.get(b"SCRIPT_NAME").unwrap_or_default();
         let pool = &self.settings.pool;
         let begins = || self.slot_writer().stage(RequestStage::Executing);
-        let taken = || builtin::of_pool(&self.settings, &self.board, self.listener.as_fd());
+        let taken = || builtin::of_pool(&self.settings, &self.page.board, self.sources.listener.as_fd());
         let Some(answer) = builtin::of(pool, params, uri, begins, taken) else {
             return false;
         };

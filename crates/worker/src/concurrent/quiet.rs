@@ -81,7 +81,7 @@ impl Quiet {
 
 impl WorkerState {
     pub(super) fn is_full(&self) -> bool {
-        self.occupied().saturating_sub(self.quiet.count()) >= self.limit
+        self.occupied().saturating_sub(self.capacity.quiet.count()) >= self.capacity.limit
     }
 
     /// Threads stay occupied anyway, and workers that pass requests on are limited by descriptors.
@@ -95,7 +95,7 @@ impl WorkerState {
         };
         request.sent = now;
         if std::mem::take(&mut request.is_quiet) {
-            self.quiet.ends();
+            self.capacity.quiet.ends();
             self.settle(now);
             self.publish_load();
         }
@@ -104,9 +104,9 @@ impl WorkerState {
     /// In a full worker: finds requests that have become quiet, and logs if no worker has room for waiting requests.
     pub(super) fn settle(&mut self, now: Tick) {
         if !self.is_full() {
-            return self.quiet.has_room();
+            return self.capacity.quiet.has_room();
         }
-        if self.quiet.due().is_none_or(|due| due <= now) {
+        if self.capacity.quiet.due().is_none_or(|due| due <= now) {
             let may = self.leaves_out_quiet();
             let requests = self.clients.iter_mut().enumerate();
             let requests = requests.filter_map(|(index, client)| Some((index, client.request.as_mut()?)));
@@ -114,6 +114,7 @@ impl WorkerState {
                 .filter(|(_, request)| may && request.has_begun() && !request.is_quiet)
                 .collect();
             let selected = self
+                .capacity
                 .quiet
                 .select(answers.iter().map(|(index, request)| (*index, request.sent)), now);
             for (index, request) in &mut answers {
@@ -122,28 +123,28 @@ impl WorkerState {
             if !selected.is_empty() {
                 self.publish_load();
             }
-            if self.is_full() && self.quiet.is_full_for_long(now) {
+            if self.is_full() && self.capacity.quiet.is_full_for_long(now) {
                 self.say_full(now);
             }
         }
-        if let Some(due) = self.quiet.due().filter(|_| self.is_full()) {
+        if let Some(due) = self.capacity.quiet.due().filter(|_| self.is_full()) {
             self.alarm.set_by(due);
         }
     }
 
     pub(super) fn mind_departure(&mut self, now: Tick) {
-        if !matches!(self.life, Life::Finishing | Life::LastWork)
-            || self.departure_due.is_none_or(|due| due > now)
+        if !matches!(self.departure.life, Life::Finishing | Life::LastWork)
+            || self.departure.due.is_none_or(|due| due > now)
         {
             return;
         }
-        self.departure_due = Some(now + FULL_FOR);
+        self.departure.due = Some(now + FULL_FOR);
         if self.is_worth_saying(now) {
             log::warn!(
                 "no worker takes requests, and requests wait: each is on its way out or full (workers: {}); this one ends with the \
                  last of its requests (left: {}), and the next is made then",
-                self.board.slots(),
-                self.in_flight
+                self.page.board.slots(),
+                self.capacity.in_flight
             );
         }
     }
@@ -157,14 +158,14 @@ impl WorkerState {
             return false;
         }
         let own = self.notifier.slot();
-        let is_used = |index: &usize| header::used(self.board.header(), *index);
-        let slots = self.board.slots();
-        let siblings = || pool_view::siblings(&self.board, own);
+        let is_used = |index: &usize| header::used(self.page.board.header(), *index);
+        let slots = self.page.board.slots();
+        let siblings = || pool_view::siblings(&self.page.board, own);
         // The master may create more, and new workers have not reported yet.
         if !(0..slots).all(|index| is_used(&index)) || siblings().any(|it| it.has_room || !it.is_told) {
             return false;
         }
-        let pages = (0..slots).filter_map(|index| self.board.slot(index));
+        let pages = (0..slots).filter_map(|index| self.page.board.slot(index));
         let said = pages
             .map(|page| slot_reader::word(page, slot::SAID_FULL))
             .max()
@@ -180,10 +181,10 @@ impl WorkerState {
         if self.is_leaving() || !self.is_worth_saying(now) {
             return;
         }
-        let slots = self.board.slots();
-        let siblings = pool_view::siblings(&self.board, self.notifier.slot());
+        let slots = self.page.board.slots();
+        let siblings = pool_view::siblings(&self.page.board, self.notifier.slot());
         let (mut open, mut quiet) = (0, 0);
-        for load in siblings.chain([self.load(false)]) {
+        for load in siblings.chain([self.capacity.load(false)]) {
             open += u64::from(load.in_flight);
             quiet += u64::from(load.quiet);
         }
@@ -196,8 +197,8 @@ impl WorkerState {
         log::warn!(
             "all workers are full, and requests wait: {slots} workers have {busy} requests ({limit}: {} each), and {quiet} idle \
              streams and WebSockets (half of a worker's descriptors: {} each)",
-            self.limit,
-            self.quiet.most
+            self.capacity.limit,
+            self.capacity.quiet.most
         );
     }
 
@@ -205,8 +206,10 @@ impl WorkerState {
         let is_ready = |socket: std::os::fd::BorrowedFd<'_>| {
             wait(socket, Readiness::Readable, Duration::ZERO).unwrap_or(false)
         };
-        let sockets = [&self.listener, &self.queue_out].into_iter().chain(&self.http);
-        !self.waiting.is_empty() || sockets.map(AsFd::as_fd).any(is_ready)
+        let sockets = [&self.sources.listener, &self.sources.queue_out]
+            .into_iter()
+            .chain(&self.sources.http);
+        !self.clients.waiting.is_empty() || sockets.map(AsFd::as_fd).any(is_ready)
     }
 }
 

@@ -43,7 +43,7 @@ impl WorkerState {
                 Ok(Some(message)) => message,
                 Ok(None) => return,
                 Err(RouterGone) => {
-                    let _ = self.epoll.delete(router.channel());
+                    let _ = self.sources.epoll.delete(router.channel());
                     return self.leave(now);
                 }
             };
@@ -112,7 +112,7 @@ impl WorkerState {
         }
         self.hang_up(index);
         self.end_session(index, FromWorker::Kept);
-        self.give_up(index);
+        self.clients.release(index);
     }
 
     pub(super) fn end_session(&mut self, index: usize, how: FromWorker) {
@@ -141,11 +141,11 @@ impl WorkerState {
     }
 
     pub(super) fn tell_held_up(&self) {
-        self.tell_router(FromWorker::HeldUp, 0, &[u8::from(self.is_held_up)]);
+        self.tell_router(FromWorker::HeldUp, 0, &[u8::from(self.turns.is_held_up)]);
     }
 
     fn answer_where(&mut self) {
-        let is_working = self.life.is_working();
+        let is_working = self.departure.life.is_working();
         let Some(router) = self.router.as_mut().filter(|router| !router.works && !is_working) else {
             return;
         };
@@ -159,7 +159,7 @@ impl WorkerState {
             .router
             .as_ref()
             .is_some_and(|router| router.works && router.sessions == 0);
-        if !is_free || self.life.is_working() {
+        if !is_free || self.departure.life.is_working() {
             return;
         }
         if let Some(router) = &mut self.router {

@@ -25,7 +25,7 @@ impl Several {
     /// Sends text to the web server's error log.
     pub fn send_error(&self, token: u64, bytes: &[u8]) {
         let mut state = self.lock();
-        if let Some(index) = state.find(token) {
+        if let Some(index) = state.clients.find(token) {
             state.put_error(index, bytes);
         }
     }
@@ -33,7 +33,7 @@ impl Several {
     /// Gives up a request without a complete answer.
     pub fn abandon(&self, token: u64) {
         let mut state = self.lock();
-        if let Some(index) = state.find(token) {
+        if let Some(index) = state.clients.find(token) {
             state.break_off(index, clock::now());
         }
     }
@@ -55,23 +55,23 @@ impl Several {
 
     /// Whether the process should create a preloader. It has no request then.
     pub fn must_promote(&self) -> bool {
-        self.lock().promotion.is_some()
+        self.lock().departure.promotion.is_some()
     }
 
     /// The descriptors for the preloader.
     pub fn take_promotion(&self) -> Option<Promotion> {
-        self.lock().promotion.take()
+        self.lock().departure.promotion.take()
     }
 
     /// The exit code, after the last request.
     pub fn exit_code(&self) -> i32 {
-        self.lock().exit_code
+        self.lock().departure.exit_code
     }
 }
 
 impl WorkerState {
     pub(super) fn send_to(&mut self, token: u64, bytes: &[u8], when: When) -> Sent {
-        match self.find(token) {
+        match self.clients.find(token) {
             Some(index) => self.send(index, bytes, when, clock::now()),
             None => Sent::Gone,
         }

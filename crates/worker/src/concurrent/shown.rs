@@ -19,18 +19,26 @@ pub(super) struct ShownRequest {
     now: Option<(usize, u32)>,
     since: Tick,
     due: Option<Tick>,
+    /// The start of the last request. Starts are unique, because the master identifies requests by them.
+    last_taken: Tick,
 }
 
 impl ShownRequest {
     pub(super) fn due(&self) -> Option<Tick> {
         self.due
     }
+
+    /// The start of a request that begins now.
+    pub(super) fn taken(&mut self, now: Tick) -> Tick {
+        self.last_taken = now.max(self.last_taken + Duration::from_nanos(1));
+        self.last_taken
+    }
 }
 
 impl WorkerState {
     pub(super) fn show_new(&mut self, index: usize, now: Tick) {
         self.shown.order.push_back((index, self.clients[index].serial));
-        if self.in_flight == 1 {
+        if self.capacity.in_flight == 1 {
             self.slot_writer().accepted(now);
         }
         self.slot_writer().count_request();
@@ -39,7 +47,7 @@ impl WorkerState {
 
     pub(super) fn show_end(&mut self, took: Duration, now: Tick) {
         let micros = took.as_micros() as u64;
-        if self.in_flight == 0 {
+        if self.capacity.in_flight == 0 {
             self.shown.order.clear();
             (self.shown.now, self.shown.due) = (None, None);
             self.slot_writer().finished(micros, 0);
@@ -59,7 +67,7 @@ impl WorkerState {
     }
 
     pub(super) fn show(&mut self, now: Tick) {
-        if self.life.is_working() {
+        if self.departure.life.is_working() {
             return;
         }
         while self
@@ -86,7 +94,7 @@ impl WorkerState {
         let is_new = |it: &&(usize, u32)| self.is_under_way(**it) && !was_found(it.0);
         let first = self.shown.order.front();
         let Some(next) = self.shown.order.iter().find(is_new).or(first).copied() else {
-            if self.in_flight > 0 {
+            if self.capacity.in_flight > 0 {
                 (self.shown.now, self.shown.due) = (None, None);
                 self.slot_writer().stage(RequestStage::Open);
             }
@@ -100,7 +108,7 @@ impl WorkerState {
         }
         let slow = self.settings.pool.logs.slow_log.as_ref().map(|log| log.timeout);
         let found = slow.map(|slow| taken.max(self.shown.since) + slow + FOUND_WITHIN);
-        self.shown.due = found.filter(|_| self.in_flight > 1 && !was_found);
+        self.shown.due = found.filter(|_| self.capacity.in_flight > 1 && !was_found);
         if let Some(due) = self.shown.due {
             self.alarm.set_by(due);
         }
@@ -116,7 +124,7 @@ impl WorkerState {
         } else {
             RequestStage::Executing
         };
-        self.slot_writer().show(self.token(next.0), taken);
+        self.slot_writer().show(self.clients.token(next.0), taken);
         self.slot_writer().describe(&description(params));
         self.slot_writer().stage(stage);
         self.show_busy(now);

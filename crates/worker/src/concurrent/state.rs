@@ -6,19 +6,19 @@ use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
 use super::super::context::{GenerationContext, Settings, WorkerContext};
 use super::super::out_of_band::Want;
-use super::super::promotion::Promotion;
 use super::accepting::Accepting;
-use super::client::{Client, Link};
+use super::client::Link;
+use super::clients::Clients;
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
-use super::leave::Life;
-use super::native::SOURCES;
+use super::leave::{Departure, Life};
 use super::quiet::Quiet;
 use super::routed::Router;
 use super::shown::ShownRequest;
+use super::sources::{ALARM, EDGE, LISTENER, QUEUE, ROUTER, STOP_PIPE, Sources};
 use super::times::Alarm;
 use super::wear::Wear;
-use fastcgi::{Connection, Output, Phase, Timeouts};
+use fastcgi::{Connection, Phase, Timeouts};
 use forkyard_base::tick::Tick;
 use forkyard_config::{AccessLog, Pool, Requests};
 use forkyard_protocol::channel::FromWorker;
@@ -27,23 +27,11 @@ use forkyard_scoreboard::slot_writer::SlotWriter;
 use forkyard_scoreboard::{Reader, Slot};
 use forkyard_sys::{Error, clock, identity, sender};
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use std::collections::VecDeque;
+use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-
-/// Epoll data of the worker's sources; connections use their place and serial.
-pub(super) const LISTENER: u64 = SOURCES;
-pub(super) const QUEUE: u64 = SOURCES | 1;
-pub(super) const STOP_PIPE: u64 = SOURCES | 2;
-pub(super) const ALARM: u64 = SOURCES | 3;
-pub(super) const ROUTER: u64 = SOURCES | 4;
 
 pub(super) const EVENTS: usize = 64;
 pub(super) const READ_BYTES: usize = 128 * 1024;
-const SPARES: usize = 32;
-/// Edge-triggered. All workers get the event of a new connection, and the least busy accepts it.
-pub(super) const EDGE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
 /// EPOLLOUT is watched only after a full buffer: a unix socket would otherwise wake the worker at every read of its
 /// peer.
 const CLIENT: EpollFlags = EDGE.union(EpollFlags::EPOLLRDHUP);
@@ -73,51 +61,94 @@ pub(super) fn has_program(pool: &Pool) -> bool {
     pool.application.program().is_some()
 }
 
+/// How many requests and connections the worker takes.
+#[derive(Debug)]
+pub(super) struct Capacity {
+    /// The number of requests without an end.
+    pub in_flight: usize,
+    /// The most requests that are not quiet.
+    pub limit: usize,
+    pub quiet: Quiet,
+    pub most_idle: usize,
+}
+
+impl Capacity {
+    fn new(limit: usize) -> Capacity {
+        Capacity {
+            in_flight: 0,
+            limit: limit.max(1),
+            quiet: Quiet::new(most_quiet()),
+            most_idle: most_idle_connections(),
+        }
+    }
+
+    /// `has_room`: whether the worker takes another request.
+    pub(super) fn load(&self, has_room: bool) -> Load {
+        Load {
+            in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
+            quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),
+            has_room,
+            is_told: true,
+        }
+    }
+}
+
+/// The scoreboard, and the worker's own slot in it.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub board: Reader,
+    pub slot: Slot,
+    access: Option<(AccessLog, OwnedFd)>,
+}
+
+impl Page {
+    pub(super) fn writer(&self) -> SlotWriter<'_> {
+        SlotWriter::new(self.slot.words())
+    }
+
+    /// The recorder of a request for the access log, if the pool has one.
+    fn recorder(&self, settings: &Settings) -> Option<Box<Recorder>> {
+        let (access, shelf) = self.access.as_ref()?;
+        let (access, name, shelf) = (
+            access.clone(),
+            settings.pool.name.clone(),
+            shelf.try_clone().ok()?,
+        );
+        let recorder = Recorder::new(access, name, settings.log_limit, shelf, self.board.header());
+        Some(Box::new(recorder))
+    }
+}
+
+/// The passes over ready events.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    pub count: u64,
+    /// Events are ready, but the event loop is blocked.
+    pub is_held_up: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct WorkerState {
     pub settings: Settings,
-    pub listener: OwnedFd,
-    pub http: Option<OwnedFd>,
-    pub board: Reader,
-    pub slot: Slot,
-    pub epoll: Arc<Epoll>,
-    pub queue_in: OwnedFd,
-    pub queue_out: OwnedFd,
-    pub stop_pipe: OwnedFd,
+    pub sources: Sources,
+    pub page: Page,
     pub router: Option<Router>,
     pub notifier: AcceptNotifier,
     pub alarm: Alarm,
-    pub clients: Vec<Client>,
-    pub free: Vec<usize>,
-    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
-    spare: Vec<Box<Connection<Tick>>>,
-    #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
-    pub spare_outputs: Vec<Box<Output>>,
+    pub clients: Clients,
     pub scratch: Box<[u8]>,
     pub events: Events,
     /// Replaces `events` if threads take the requests.
     pub dispatch: Option<Dispatch>,
-    pub in_flight: usize,
-    pub limit: usize,
-    pub quiet: Quiet,
-    pub most_idle: usize,
-    pub waiting: VecDeque<usize>,
+    pub capacity: Capacity,
     pub accepting: Accepting,
     pub wear: Wear,
-    pub last_taken: Tick,
     pub shown: ShownRequest,
-    pub turns: u64,
-    /// Events are ready, but the event loop is blocked.
-    pub is_held_up: bool,
+    pub turns: Turns,
     /// The event loop only passes requests on ([`super::native`]).
     pub is_native: bool,
-    pub is_listening: bool,
     pub want: Want,
-    pub life: Life,
-    pub departure_due: Option<Tick>,
-    pub promotion: Option<Promotion>,
-    access: Option<(AccessLog, OwnedFd)>,
-    pub exit_code: i32,
+    pub departure: Departure,
 }
 
 impl WorkerState {
@@ -130,8 +161,8 @@ impl WorkerState {
         slot.note_senders();
         drop(context.board_writable);
         let failed = |call: &'static str| move |errno| Error::new(call, "", errno);
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed("epoll_create1"))?;
-        let alarm = Alarm::new().map_err(failed("timerfd_create"))?;
+        let queue = (context.queue_in, context.queue_out);
+        let sources = Sources::new(context.listener, context.http, queue, own.stop_pipe)?;
         let router = own.channel.map(Router::new);
         let application = &context.settings.pool.application;
         let is_native = application.traits().requests == Requests::Forwarded;
@@ -140,49 +171,31 @@ impl WorkerState {
             false => application.concurrency() as usize,
         };
         let access = context.settings.pool.logs.access.clone().zip(context.access);
+        let room_for_router = router.as_ref().map_or(0, |_| super::routed::MESSAGE_BYTES);
         let mut state = WorkerState {
-            board,
-            slot,
-            epoll: Arc::new(epoll),
-            listener: context.listener,
-            http: context.http,
-            queue_in: context.queue_in,
-            queue_out: context.queue_out,
-            stop_pipe: own.stop_pipe,
+            page: Page { board, slot, access },
+            sources,
             notifier: AcceptNotifier::new(own.slot as usize, context.accept_notify, &context.settings),
-            alarm,
-            clients: Vec::new(),
-            free: Vec::new(),
-            spare: Vec::new(),
-            spare_outputs: Vec::new(),
-            scratch: vec![0; READ_BYTES + router.as_ref().map_or(0, |_| super::routed::MESSAGE_BYTES)]
-                .into_boxed_slice(),
+            alarm: Alarm::new().map_err(failed("timerfd_create"))?,
+            clients: Clients::default(),
+            scratch: vec![0; READ_BYTES + room_for_router].into_boxed_slice(),
             router,
             events: Events::default(),
             dispatch: None,
-            in_flight: 0,
-            limit: limit.max(1),
-            quiet: Quiet::new(most_quiet()),
-            most_idle: most_idle_connections(),
-            waiting: VecDeque::new(),
+            capacity: Capacity::new(limit),
             accepting: Accepting::begin(is_native),
             wear: Wear::new(&context.settings.pool),
-            last_taken: Tick::ZERO,
             shown: ShownRequest::default(),
-            turns: 0,
-            is_held_up: false,
+            turns: Turns::default(),
             is_native,
-            is_listening: false,
             want: Want::Nothing,
-            life: Life::Serving,
-            departure_due: None,
-            promotion: None,
-            access,
-            exit_code: 0,
+            departure: Departure::default(),
             settings: context.settings,
         };
+        let channel = state.router.as_ref().map(Router::channel);
         state
-            .watch_sources()
+            .sources
+            .watch(state.alarm.fd(), channel)
             .and_then(|()| state.mind_listener())
             .map_err(failed("epoll_ctl"))?;
         let now = clock::now();
@@ -191,26 +204,13 @@ impl WorkerState {
         Ok(state)
     }
 
-    fn watch_sources(&self) -> nix::Result<()> {
-        match &self.router {
-            Some(router) => self
-                .epoll
-                .add(router.channel(), EpollEvent::new(EpollFlags::EPOLLIN, ROUTER))?,
-            None => self.epoll.add(&self.queue_out, EpollEvent::new(EDGE, QUEUE))?,
-        }
-        self.epoll
-            .add(&self.stop_pipe, EpollEvent::new(EpollFlags::EPOLLIN, STOP_PIPE))?;
-        self.epoll
-            .add(self.alarm.fd(), EpollEvent::new(EpollFlags::EPOLLIN, ALARM))
-    }
-
     pub(super) fn slot_writer(&self) -> SlotWriter<'_> {
-        SlotWriter::new(self.slot.words())
+        self.page.writer()
     }
 
     pub(super) fn turn(&mut self) -> bool {
         let mut ready = [EpollEvent::empty(); EVENTS];
-        let count = match self.epoll.wait(&mut ready, EpollTimeout::ZERO) {
+        let count = match self.sources.epoll.wait(&mut ready, EpollTimeout::ZERO) {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(errno) => {
@@ -223,14 +223,14 @@ impl WorkerState {
     }
 
     pub(super) fn on_ready(&mut self, ready: &[EpollEvent]) {
-        self.turns += 1;
+        self.turns.count += 1;
         let now = clock::now();
-        if self.turns == 1 {
+        if self.turns.count == 1 {
             self.publish_load();
             self.slot_writer().idle(now);
             self.notifier.tell_first();
         }
-        if std::mem::take(&mut self.is_held_up) {
+        if std::mem::take(&mut self.turns.is_held_up) {
             self.accepting.was_strained = true;
             self.publish_load();
             self.tell_held_up();
@@ -260,13 +260,13 @@ impl WorkerState {
 
     pub(super) fn occupied(&self) -> usize {
         let given = self.dispatch.as_ref().map_or(0, Dispatch::given);
-        self.in_flight.max(given)
+        self.capacity.in_flight.max(given)
     }
 
     pub(super) fn could_do_more(&self) -> bool {
-        let is_there = self.accepting.queue_is_ready || !self.waiting.is_empty();
+        let is_there = self.accepting.queue_is_ready || !self.clients.waiting.is_empty();
         // Without a request it leaves nothing to siblings, unless connections are concentrated.
-        let leaves_nothing = self.in_flight == 0 && !self.is_native;
+        let leaves_nothing = self.capacity.in_flight == 0 && !self.is_native;
         let insists_at = self.accepting.insists_at();
         let may_accept = || leaves_nothing || insists_at.is_none_or(|due| due <= clock::now());
         let accepts = self.accepting.may_look() && may_accept();
@@ -274,12 +274,7 @@ impl WorkerState {
     }
 
     fn see(&mut self, token: u64, flags: EpollFlags, now: Tick) {
-        let index = (token & 0xffff_ffff) as usize;
-        let link = self
-            .clients
-            .get_mut(index)
-            .and_then(|client| client.link.as_mut());
-        let Some(link) = link.filter(|link| u64::from(link.generation) == token >> 32) else {
+        let Some((index, link)) = self.clients.link(token) else {
             return;
         };
         let mut may_read = EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP;
@@ -294,16 +289,9 @@ impl WorkerState {
         self.read(index, now);
     }
 
-    pub(super) fn free_index(&mut self) -> usize {
-        self.free.pop().unwrap_or_else(|| {
-            self.clients.push(Client::default());
-            self.clients.len() - 1
-        })
-    }
-
     /// Adds a connection, to be read next and then watched ([`WorkerState::watch`]).
     pub(super) fn take_in(&mut self, socket: OwnedFd, now: Tick) -> usize {
-        let connection = match self.spare.pop() {
+        let connection = match self.clients.spare() {
             Some(spare) => spare.reuse(now),
             None => {
                 let pool = &self.settings.pool;
@@ -315,7 +303,7 @@ impl WorkerState {
                 Box::new(Connection::new(limits, self.settings.repeated(), timeouts, now))
             }
         };
-        let index = self.free_index();
+        let index = self.clients.take();
         let client = &mut self.clients[index];
         client.link = Some(Link {
             socket: ClientSocket::new(socket),
@@ -359,8 +347,8 @@ impl WorkerState {
         };
         let mut event = EpollEvent::new(flags, u64::from(link.generation) << 32 | index as u64);
         let watched = match link.watched {
-            Some(_) => self.epoll.modify(link.socket.fd(), &mut event),
-            None => self.epoll.add(link.socket.fd(), event),
+            Some(_) => self.sources.epoll.modify(link.socket.fd(), &mut event),
+            None => self.sources.epoll.add(link.socket.fd(), event),
         };
         match watched {
             Ok(()) => link.watched = Some(flags),
@@ -374,7 +362,7 @@ impl WorkerState {
     pub(super) fn hang_up(&mut self, index: usize) {
         if let Some(mut link) = self.clients[index].link.take() {
             if link.watched.is_some() {
-                let _ = self.epoll.delete(link.socket.fd());
+                let _ = self.sources.epoll.delete(link.socket.fd());
             }
             link.socket.hang_up();
         }
@@ -383,91 +371,35 @@ impl WorkerState {
     pub(super) fn close(&mut self, index: usize) {
         self.hang_up(index);
         self.end_session(index, FromWorker::Closed);
-        self.give_up(index);
-    }
-
-    pub(super) fn give_up(&mut self, index: usize) {
-        let client = &mut self.clients[index];
-        let spare = client.connection.take();
-        self.spare.extend(spare.filter(|_| self.spare.len() < SPARES));
-        *client = Client {
-            serial: client.serial,
-            ..Client::default()
-        };
-        self.waiting.retain(|other| *other != index);
-        self.free.push(index);
-    }
-
-    pub(super) fn idle_clients(&self) -> Vec<usize> {
-        let clients = self.clients.iter().enumerate();
-        let idle = clients.filter(|(_, client)| client.is_in(Phase::Idle));
-        idle.map(|(index, _)| index).collect()
-    }
-
-    pub(super) fn keep_output(&mut self, mut output: Box<Output>) {
-        if self.spare_outputs.len() < SPARES {
-            output.abandon();
-            self.spare_outputs.push(output);
-        }
+        self.clients.release(index);
     }
 
     pub(super) fn recorder(&self) -> Option<Box<Recorder>> {
-        let (access, shelf) = self.access.as_ref()?;
-        let name = self.settings.pool.name.clone();
-        let shelf = shelf.try_clone().ok()?;
-        let limit = self.settings.log_limit;
-        Some(Box::new(Recorder::new(
-            access.clone(),
-            name,
-            limit,
-            shelf,
-            self.board.header(),
-        )))
+        self.page.recorder(&self.settings)
     }
 
     pub(super) fn has_room(&self) -> bool {
-        !self.is_full() && self.life == Life::Serving
+        !self.is_full() && self.departure.life == Life::Serving
     }
 
     pub(super) fn publish_load(&self) {
         self.slot_writer()
-            .load(self.load(self.has_room() && !self.is_held_up));
-    }
-
-    pub(super) fn load(&self, has_room: bool) -> Load {
-        Load {
-            in_flight: u32::try_from(self.in_flight).unwrap_or(u32::MAX),
-            quiet: u32::try_from(self.quiet.count()).unwrap_or(u32::MAX),
-            has_room,
-            is_told: true,
-        }
+            .load(self.capacity.load(self.has_room() && !self.turns.is_held_up));
     }
 
     /// Shows the worker as busy, with the master's notices ([`AcceptNotifier::take_up`]).
     pub(super) fn show_busy(&mut self, now: Tick) {
-        let slot_writer = SlotWriter::new(self.slot.words());
-        self.notifier.take_up(&self.board, &slot_writer, now);
+        self.notifier.take_up(&self.page.board, &self.page.writer(), now);
     }
 
     pub(super) fn publish_kept(&self) {
-        self.slot_writer().kept(self.idle_clients().len() as u64);
-    }
-
-    pub(super) fn token(&self, index: usize) -> u64 {
-        u64::from(self.clients[index].serial) << 32 | index as u64
-    }
-
-    pub(super) fn find(&self, token: u64) -> Option<usize> {
-        let index = (token & 0xffff_ffff) as usize;
-        let client = self.clients.get(index)?;
-        let is_it = client.request.is_some() && u64::from(client.serial) == token >> 32;
-        is_it.then_some(index)
+        self.slot_writer().kept(self.clients.idle().len() as u64);
     }
 
     pub(super) fn fail(&mut self, why: &str) {
         log::error!("worker can't go on: {why}");
-        self.exit_code = EXIT_SOFTWARE;
-        self.life = Life::Done;
+        self.departure.exit_code = EXIT_SOFTWARE;
+        self.departure.life = Life::Done;
         self.tell(EventKind::End, 0);
     }
 }

@@ -58,7 +58,7 @@ impl Threads {
         let mut state = WorkerState::begin(context, own)?;
         state.dispatch = Some(Dispatch::default());
         Ok(Threads {
-            epoll: Arc::clone(&state.epoll),
+            epoll: Arc::clone(&state.sources.epoll),
             state: Several::new(state),
             idle: Condvar::new(),
             held: Condvar::new(),
@@ -71,9 +71,9 @@ impl Threads {
         let mut state = self.lock();
         state.on_ready(&[]);
         self.wake(&mut state);
-        let (mut looks, mut seen) = (0, state.turns);
+        let (mut looks, mut seen) = (0, state.turns.count);
         loop {
-            let exit_code = state.exit_code;
+            let exit_code = state.departure.exit_code;
             let dispatch = of(&mut state);
             if dispatch.take_work() {
                 return Wish::Work;
@@ -98,7 +98,7 @@ impl Threads {
                 let waited = self.idle_watch.wait_timeout(state, UNWATCHED);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             };
-            let is_left = std::mem::replace(&mut seen, state.turns) == state.turns;
+            let is_left = std::mem::replace(&mut seen, state.turns.count) == state.turns.count;
             let dispatch = of(&mut state);
             if is_left && !dispatch.is_watched && !dispatch.has_news() {
                 state = self.watch(state);
@@ -139,7 +139,7 @@ impl Threads {
     /// Waits for the next piece of a body; never [`Piece::NotYet`].
     pub fn read(&self, token: u64, piece: &mut Vec<u8>) -> Piece {
         self.wait(self.lock(), Wait::Client, |state| {
-            let Some(index) = state.find(token) else {
+            let Some(index) = state.clients.find(token) else {
                 return Some(Piece::Gone);
             };
             match state.next_piece(index, piece, clock::now()) {
@@ -160,7 +160,7 @@ impl Threads {
     /// Waits for room for more of an answer. Returns false if the client is gone.
     pub fn wait_for_room(&self, token: u64) -> bool {
         self.wait(self.lock(), Wait::Client, |state| {
-            let client = state.find(token).map(|index| &state.clients[index]);
+            let client = state.clients.find(token).map(|index| &state.clients[index]);
             match client {
                 Some(client) if client.is_gone() => Some(false),
                 Some(client) if client.connection.as_ref().is_some_and(|it| it.wants_room()) => None,
@@ -287,7 +287,7 @@ impl WorkerState {
     fn take_request(&mut self, memory: &mut Vec<u8>) -> Option<u64> {
         loop {
             let token = of(self).take(memory)?;
-            if self.find(token).is_some() {
+            if self.clients.find(token).is_some() {
                 return Some(token);
             }
             self.come_back(token);
@@ -295,7 +295,7 @@ impl WorkerState {
     }
 
     fn come_back(&mut self, token: u64) {
-        if let Some(index) = self.find(token) {
+        if let Some(index) = self.clients.find(token) {
             self.break_off(index, clock::now());
         }
         of(self).come_back(token);

@@ -54,7 +54,7 @@ impl WorkerState {
     pub(super) fn ring(&mut self, now: Tick) {
         self.alarm.silence();
         self.accepting.ring(now);
-        for index in 0..self.clients.len() {
+        for index in 0..self.clients.count() {
             if self.clients[index].expires().is_some_and(|due| due <= now) {
                 self.expire(index, "execution timed out", now);
             }
@@ -77,10 +77,13 @@ impl WorkerState {
             self.accepting.due(now),
             self.want
                 .due()
-                .filter(|due| *due > now && !self.life.is_working()),
+                .filter(|due| *due > now && !self.departure.life.is_working()),
             self.shown.due(),
-            self.departure_due.filter(|due| *due > now),
-            self.quiet.due().filter(|due| *due > now && self.is_full()),
+            self.departure.due.filter(|due| *due > now),
+            self.capacity
+                .quiet
+                .due()
+                .filter(|due| *due > now && self.is_full()),
             self.memory_due().filter(|due| *due > now),
         ];
         if let Some(due) = due.chain(others.into_iter().flatten()).min() {
@@ -141,7 +144,7 @@ impl WorkerState {
                 "cancelled"
             }
         );
-        let token = self.token(index);
+        let token = self.clients.token(index);
         self.tell(EventKind::Expired, token);
         if has_begun || self.clients[index].is_gone() {
             self.break_off(index, now);

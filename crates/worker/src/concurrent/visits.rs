@@ -17,13 +17,13 @@ use std::time::Duration;
 impl Concurrent {
     /// The listening HTTP socket, if there is one.
     pub fn http(&self) -> Option<RawFd> {
-        self.lock().http.as_ref().map(AsRawFd::as_raw_fd)
+        self.lock().sources.http.as_ref().map(AsRawFd::as_raw_fd)
     }
 
     /// Lends that socket.
     pub fn with_http<T>(&self, use_it: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
         let state = self.lock();
-        state.http.as_ref().map(|http| use_it(http.as_fd()))
+        state.sources.http.as_ref().map(|http| use_it(http.as_fd()))
     }
 
     /// Accepts a connection there from an allowed client.
@@ -63,7 +63,7 @@ impl Concurrent {
     pub fn begin_visit(&mut self, params: Params) -> u64 {
         let mut state = self.lock();
         let token = state.begin_visit(params, clock::now());
-        let is_watched = state.life != Life::Done;
+        let is_watched = state.departure.life != Life::Done;
         drop(state);
         if let Some(watch) = self.watch.as_mut().filter(|_| is_watched) {
             watch.wake(&self.shared);
@@ -74,7 +74,7 @@ impl Concurrent {
     /// Removes a request's time limit, because its connection is long-lived.
     pub fn is_endless(&mut self, token: u64) {
         let mut state = self.lock();
-        if let Some(index) = state.find(token) {
+        if let Some(index) = state.clients.find(token) {
             let now = clock::now();
             if let Some(request) = &mut state.clients[index].request {
                 request.answer = AnswerPhase::Endless;
@@ -88,7 +88,7 @@ impl Concurrent {
     /// Reports that part of an answer was sent, or that it has started.
     pub fn was_sent(&mut self, token: u64) {
         let mut state = self.lock();
-        if let Some(index) = state.find(token) {
+        if let Some(index) = state.clients.find(token) {
             if let Some(request) = &mut state.clients[index].request {
                 request.begin_answer();
             }
@@ -109,13 +109,13 @@ impl Concurrent {
 
 impl WorkerState {
     fn begin_visit(&mut self, params: Params, now: Tick) -> u64 {
-        let index = self.free_index();
+        let index = self.clients.take();
         let mut recorder = self.recorder();
         if let Some(recorder) = &mut recorder {
             recorder.begin(now);
             recorder.describe(&description(&params), &params, None);
         }
         self.begin_request(index, recorder, Some(Box::new(params)), now);
-        self.token(index)
+        self.clients.token(index)
     }
 }

@@ -73,17 +73,17 @@ impl Watch {
 
 fn watch(shared: &Shared) {
     let mut state = shared.state.lock();
-    let (mut idle_looks, mut seen) = (0, state.turns);
+    let (mut idle_looks, mut seen) = (0, state.turns.count);
     while !shared.ends.load(Ordering::SeqCst) {
         if !shared.awake.load(Ordering::SeqCst) {
             state = shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             idle_looks = 0;
-            seen = state.turns;
+            seen = state.turns.count;
             continue;
         }
         let waited = shared.wake.wait_timeout(state, INTERVAL);
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        if state.in_flight == 0 && !state.life.is_working() && !state.is_held_up {
+        if state.capacity.in_flight == 0 && !state.departure.life.is_working() && !state.turns.is_held_up {
             idle_looks += 1;
             if idle_looks > IDLE_LOOKS {
                 shared.awake.store(false, Ordering::SeqCst);
@@ -91,7 +91,7 @@ fn watch(shared: &Shared) {
         } else {
             idle_looks = 0;
         }
-        if std::mem::replace(&mut seen, state.turns) == state.turns {
+        if std::mem::replace(&mut seen, state.turns.count) == state.turns.count {
             state.look_if_held_up();
         }
     }
@@ -99,24 +99,24 @@ fn watch(shared: &Shared) {
 
 impl WorkerState {
     fn look_if_held_up(&mut self) {
-        let is_ready = wait(self.epoll.0.as_fd(), Readiness::Readable, Duration::ZERO);
+        let is_ready = wait(self.sources.epoll.0.as_fd(), Readiness::Readable, Duration::ZERO);
         if self.is_leaving() {
             return;
         }
         let now = clock::now();
         if !is_ready.is_ok_and(|is_ready| is_ready) {
             // A sibling took the work, so nothing wakes the event loop; the timer shows that it responds.
-            if self.is_held_up {
+            if self.turns.is_held_up {
                 self.alarm.set_by(now);
             }
             return;
         }
-        if !std::mem::replace(&mut self.is_held_up, true) {
+        if !std::mem::replace(&mut self.turns.is_held_up, true) {
             self.publish_load();
             self.tell_held_up();
             self.show_busy(now);
         }
-        if self.router.is_none() && self.board.slots() > 1 {
+        if self.router.is_none() && self.page.board.slots() > 1 {
             self.relieve(now);
         }
     }

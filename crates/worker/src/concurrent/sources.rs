@@ -1,0 +1,60 @@
+//! The descriptors of a worker that are not connections.
+
+use super::native::SOURCES;
+use forkyard_sys::Error;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Epoll data of the sources; connections use their place and serial.
+pub(super) const LISTENER: u64 = SOURCES;
+pub(super) const QUEUE: u64 = SOURCES | 1;
+pub(super) const STOP_PIPE: u64 = SOURCES | 2;
+pub(super) const ALARM: u64 = SOURCES | 3;
+pub(super) const ROUTER: u64 = SOURCES | 4;
+
+/// Edge-triggered. All workers get the event of a new connection, and the least busy accepts it.
+pub(super) const EDGE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
+
+#[derive(Debug)]
+pub(super) struct Sources {
+    pub epoll: Arc<Epoll>,
+    pub listener: OwnedFd,
+    pub http: Option<OwnedFd>,
+    /// The hand-off queue.
+    pub queue_in: OwnedFd,
+    pub queue_out: OwnedFd,
+    pub stop_pipe: OwnedFd,
+}
+
+impl Sources {
+    /// `queue`: into and out of the hand-off queue.
+    pub(super) fn new(
+        listener: OwnedFd,
+        http: Option<OwnedFd>,
+        (queue_in, queue_out): (OwnedFd, OwnedFd),
+        stop_pipe: OwnedFd,
+    ) -> Result<Sources, Error> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
+        let epoll = epoll.map_err(|errno| Error::new("epoll_create1", "", errno))?;
+        Ok(Sources {
+            epoll: Arc::new(epoll),
+            listener,
+            http,
+            queue_in,
+            queue_out,
+            stop_pipe,
+        })
+    }
+
+    /// Watches all but the listening sockets. A worker with a router has no hand-off queue.
+    pub(super) fn watch(&self, alarm: BorrowedFd<'_>, router: Option<BorrowedFd<'_>>) -> nix::Result<()> {
+        let readable = |data| EpollEvent::new(EpollFlags::EPOLLIN, data);
+        match router {
+            Some(router) => self.epoll.add(router, readable(ROUTER))?,
+            None => self.epoll.add(&self.queue_out, EpollEvent::new(EDGE, QUEUE))?,
+        }
+        self.epoll.add(&self.stop_pipe, readable(STOP_PIPE))?;
+        self.epoll.add(alarm, readable(ALARM))
+    }
+}
