@@ -44,7 +44,7 @@ impl Master {
             Request::Return { lease, failed } => {
                 let executor = &mut self.executor;
                 let given = (executor.applications).give_back(&mut executor.context, asker, *lease, !failed);
-                given.map(|()| None).map_err(Answer::refusal)
+                given.map(|()| None).map_err(Answer::from)
             }
             Request::PoolAdd { file } => self.add_pools(asker, file),
             Request::PoolRemove {

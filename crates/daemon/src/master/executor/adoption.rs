@@ -1,5 +1,6 @@
 //! Takes over the previous master's state.
 
+use super::apply_error::ApplyError;
 use super::context::{Context, InForce};
 use super::generation::{Generation, Pipes, Resources};
 use super::output::Lines;
@@ -19,7 +20,7 @@ use forkyard_core::master::event::{
     Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, SlotIndex, WorkerId,
 };
 use forkyard_host::confine;
-use forkyard_host::listen::{Inherited, Listener};
+use forkyard_host::listen::{Inherited, ListenError, Listener};
 use forkyard_host::logs::{Handout, open_file};
 use forkyard_protocol::handover::document;
 use forkyard_protocol::handover::names;
@@ -32,6 +33,21 @@ use nix::errno::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// Why a part of the previous master's state can't be adopted.
+#[derive(Debug, thiserror::Error)]
+enum AdoptError {
+    #[error("no configuration names the pool")]
+    Unknown,
+    #[error("{0} is missing")]
+    Missing(String),
+    #[error(transparent)]
+    Settings(#[from] ApplyError),
+    #[error(transparent)]
+    Listener(#[from] ListenError),
+    #[error(transparent)]
+    System(#[from] Error),
+}
 
 impl Context {
     /// Adopts the running generations, and returns the event for the core, or `None` if there are none. `config` is
@@ -131,26 +147,23 @@ impl Context {
         gone: &[document::SavedWorker],
         config: &Config,
         descriptors: &mut HashMap<String, OwnedFd>,
-    ) -> Result<AdoptedGeneration, String> {
+    ) -> Result<AdoptedGeneration, AdoptError> {
         let id = GenerationId(left.id);
         let written = || config.pools.iter().find(|pool| pool.name == left.name);
-        let pool: Arc<Pool> = (self.in_force.pool(&left.name).or_else(written).cloned())
-            .ok_or("no configuration names the pool")?;
-        let mut settings = self
-            .services
-            .settings(&pool, &self.in_force.config.global, &mut HashMap::new())
-            .map_err(|error| error.to_string())?;
+        let pool: Arc<Pool> =
+            (self.in_force.pool(&left.name).or_else(written).cloned()).ok_or(AdoptError::Unknown)?;
+        let mut settings =
+            self.services
+                .settings(&pool, &self.in_force.config.global, &mut HashMap::new())?;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = pool
             .logs
             .access
             .as_ref()
             .and_then(|access| open_file(&access.path).ok());
-        let resources = resources(&left, &pool.application, access.as_ref(), descriptors)
-            .map_err(|error| error.to_string())?;
+        let resources = resources(&left, &pool.application, access.as_ref(), descriptors)?;
         for (fd, source) in resources.pipes.iter().flat_map(|pipes| pipes.sources(id)) {
-            let watched = self.services.sources.watch(fd, source);
-            watched.map_err(|error| error.to_string())?;
+            self.services.sources.watch(fd, source)?;
         }
         let mut generation = Generation::new(PoolId(left.pool), settings, access);
         generation.resources = Some(Box::new(resources));
@@ -208,11 +221,11 @@ impl Pools {
         in_force: &InForce,
         pool: &document::SavedPool,
         descriptors: &mut HashMap<String, OwnedFd>,
-    ) -> Result<PoolId, String> {
+    ) -> Result<PoolId, AdoptError> {
         let mut take = |name: &str| {
             descriptors
                 .remove(name)
-                .ok_or_else(|| format!("{name} is missing"))
+                .ok_or_else(|| AdoptError::Missing(name.to_owned()))
         };
         let socket = take(&names::listener(pool.id))?;
         let http = pool.http.as_ref().and_then(|http| {
@@ -230,8 +243,8 @@ impl Pools {
         let http = http.map(|(socket, address, file)| Listener::adopt(socket, address, file, backlog));
         let running = RunningPool {
             name: pool.name.clone(),
-            http: http.transpose().map_err(|error| error.to_string())?,
-            listener: Some(listener.map_err(|error| error.to_string())?),
+            http: http.transpose()?,
+            listener: Some(listener?),
             queue,
             watched: false,
             latest: None,

@@ -4,6 +4,7 @@ use super::applications::Applications;
 use super::context::Context;
 use super::control::Rights;
 use super::processes::Who;
+use super::refused::Refused;
 use super::worker::WorkerProcess;
 use forkyard_core::master::event::{Event, WorkerId};
 use forkyard_protocol::stop_pipe::TERMINATE;
@@ -21,16 +22,12 @@ impl Context {
         applications: &Applications,
         rights: Rights,
         pid: i32,
-    ) -> Result<Option<Event>, String> {
+    ) -> Result<Option<Event>, Refused> {
         let id = match self.processes.by_pid.get(&pid) {
             Some(Who::Worker(id)) => *id,
-            _ => {
-                return Err(format!(
-                    "process {pid} is no worker; forkyard status POOL shows a pool's workers"
-                ));
-            }
+            _ => return Err(Refused::NoWorker(pid)),
         };
-        let none = || format!("process {pid} is no worker any more");
+        let none = || Refused::Gone(pid, "worker");
         let worker = self.pools.workers.get(&id).ok_or_else(none)?;
         self.may_end(applications, rights, id, pid, worker)?;
         let generation = self.pools.generations.get(&worker.generation).ok_or_else(none)?;
@@ -43,12 +40,12 @@ impl Context {
             RequestStage::Creating | RequestStage::Accepting | RequestStage::Finished
         );
         if is_idle && entry.load.in_flight == 0 {
-            return Err(format!("worker {pid} has no request"));
+            return Err(Refused::NoRequest(pid));
         }
         if !generation.settings.pool.application.is_concurrent() {
             return Ok(Some(Event::EndRequest(id)));
         }
-        tell(worker).map_err(|why| format!("worker {pid} {why}"))?;
+        tell(worker, pid)?;
         log::warn!(
             "[pool {}] forkyard terminate ends a request of child {pid}",
             generation.settings.pool.name
@@ -63,34 +60,32 @@ impl Context {
         id: WorkerId,
         pid: i32,
         worker: &WorkerProcess,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         let Rights::Own(uid) = rights else {
             return Ok(());
         };
         if applications.has_instance(id) {
             let (pool, application) = applications
                 .instance_with_pid(&self.processes, pid)
-                .ok_or_else(|| format!("process {pid} is no instance any more"))?;
+                .ok_or(Refused::Gone(pid, "instance"))?;
             return applications.may_touch(rights, pool, &application);
         }
         let generation = self.pools.generations.get(&worker.generation);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
         match identity.is_some_and(|identity| identity.uid == uid) {
             true => Ok(()),
-            false => Err("permission denied: it is no worker of yours".to_owned()),
+            false => Err(Refused::NotYours("worker")),
         }
     }
 }
 
-fn tell(worker: &WorkerProcess) -> Result<(), &'static str> {
+fn tell(worker: &WorkerProcess, pid: i32) -> Result<(), Refused> {
     let Some(pipe) = &worker.stop_pipe else {
-        return Err("is already finishing; kill -TERM ends it now");
+        return Err(Refused::Finishing(pid));
     };
     let mut room = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
     let has_room = poll(&mut room, PollTimeout::ZERO).is_ok_and(|found| found > 0)
         && room[0].revents().is_some_and(|it| it == PollFlags::POLLOUT);
     let is_told = has_room && nix::unistd::write(pipe, TERMINATE).is_ok();
-    is_told
-        .then_some(())
-        .ok_or("does not listen; kill -TERM ends it with all of its requests")
+    is_told.then_some(()).ok_or(Refused::Deaf(pid))
 }

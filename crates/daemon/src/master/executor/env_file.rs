@@ -13,22 +13,63 @@ use forkyard_worker::Settings;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use thiserror::Error;
 
 /// The largest file, in bytes.
 const MOST_BYTES: usize = 64 * 1024;
 /// The permissions that others must not have.
 const OTHERS: u32 = 0o077;
 
+/// What is wrong with a file of secrets.
+#[derive(Debug, Error, Serialize, Deserialize)]
+pub(super) enum EnvFileError {
+    #[error("env_file: {}: {}", .0.display(), .1)]
+    Fault(PathBuf, FileFault),
+    #[error("env_file: {}:{line}: {why}", .path.display())]
+    Line { path: PathBuf, line: usize, why: String },
+}
+
+#[derive(Debug, Error, Serialize, Deserialize)]
+pub(super) enum FileFault {
+    #[error("it can't be read in time; a file system on its path does not answer")]
+    Late,
+    #[error("it is no path of a file")]
+    NoFile,
+    #[error("{0}")]
+    System(String),
+    #[error("it is on a file system that a user has mounted; move it")]
+    Mounted,
+    #[error("it is no regular file; a link is not followed: copy the file here")]
+    NotRegular,
+    #[error("it is not UTF-8")]
+    NotUtf8,
+    #[error("it is longer than {MOST_BYTES} bytes; shorten it")]
+    Long,
+    #[error("others than its owner may use it (mode {0:04o}); chmod 600 it")]
+    Open(u32),
+    #[error("it has {0} names, and may be another user's file; copy it")]
+    Names(u64),
+    #[error("it is root's, and the application itself names it; give it to user {0}, or name it in the pool")]
+    Roots(u32),
+    #[error("it is root's, and a link is on the way to it; name the way without links")]
+    Linked,
+    #[error(
+        "it belongs to user {owner}, and the application runs as user {uid}; give it to that user, or to root"
+    )]
+    Foreign { owner: u32, uid: u32 },
+}
+
 impl Generation {
     /// Reads the variables for a start.
     ///
     /// # Errors
     /// The file's fault: path, line, and the right form.
-    pub(super) fn read_env_file(&mut self) -> Result<(), String> {
+    pub(super) fn read_env_file(&mut self) -> Result<(), EnvFileError> {
         // Each application of an application pool has its own file.
         let file = self.settings.pool.environment.env_file.as_ref();
         let Some(file) = file.filter(|_| !self.has_applications()) else {
@@ -60,51 +101,46 @@ impl Generation {
 }
 
 /// As root, a child reads it with a short deadline, because a file system on the path may hang.
-fn read(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
+fn read(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, EnvFileError> {
     if !identity::is_root() {
         return read_now(file, uid);
     }
     let read = process::within_a_moment(&format!("user {uid}"), || {
         Finding::from(serde_json::to_vec(&read_now(file, uid)).unwrap_or_default())
     });
-    let late = |_| {
-        format!(
-            "env_file: {}: it can't be read in time; a file system on its path does not answer",
-            file.path.display()
-        )
-    };
+    let late = |_| EnvFileError::Fault(file.path.clone(), FileFault::Late);
     let bytes = read.map(|finding| finding.bytes).unwrap_or_default();
     serde_json::from_slice(&bytes).map_err(late)?
 }
 
-fn read_now(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, String> {
-    let shown = file.path.display();
-    let wrong = |what: &str| format!("env_file: {shown}: {what}");
+fn read_now(file: &EnvFile, uid: u32) -> Result<Vec<(String, String)>, EnvFileError> {
+    let wrong = |fault: FileFault| EnvFileError::Fault(file.path.clone(), fault);
+    let failed = |errno: Errno| wrong(FileFault::System(errno.desc().to_owned()));
     let (Some(parent), Some(name)) = (file.path.parent(), file.path.file_name()) else {
-        return Err(wrong("it is no path of a file"));
+        return Err(wrong(FileFault::NoFile));
     };
     let directory = match open_directory(parent) {
         Ok(directory) => directory,
         Err(Errno::ENOENT) if file.is_optional => return Ok(Vec::new()),
-        Err(errno) => return Err(wrong(errno.desc())),
+        Err(errno) => return Err(failed(errno)),
     };
     // A user's file system could hang.
     if identity::is_root() && mounts::is_users_own(directory.as_fd()) != Ok(false) {
-        return Err(wrong("it is on a file system that a user has mounted; move it"));
+        return Err(wrong(FileFault::Mounted));
     }
     let content = match beneath::read_in(directory.as_fd(), name, MOST_BYTES) {
         Ok(content) => content,
         Err(error) if error.errno == Errno::ENOENT && file.is_optional => return Ok(Vec::new()),
-        Err(error) if error.errno == Errno::EINVAL => {
-            return Err(wrong(
-                "it is no regular file; a link is not followed: copy the file here",
-            ));
-        }
-        Err(error) => return Err(wrong(error.errno.desc())),
+        Err(error) if error.errno == Errno::EINVAL => return Err(wrong(FileFault::NotRegular)),
+        Err(error) => return Err(failed(error.errno)),
     };
-    check(&content, parent, &directory, file, uid).map_err(|what| wrong(&what))?;
-    let text = String::from_utf8(content.bytes).map_err(|_| wrong("it is not UTF-8"))?;
-    dotenv::parse(&text).map_err(|error| format!("env_file: {shown}:{}: {}", error.line, error.why))
+    check(&content, parent, &directory, file, uid).map_err(wrong)?;
+    let text = String::from_utf8(content.bytes).map_err(|_| wrong(FileFault::NotUtf8))?;
+    dotenv::parse(&text).map_err(|error| EnvFileError::Line {
+        path: file.path.clone(),
+        line: error.line,
+        why: error.why.to_string(),
+    })
 }
 
 fn open_directory(path: &Path) -> Result<OwnedFd, Errno> {
@@ -119,33 +155,23 @@ fn check(
     directory: &OwnedFd,
     file: &EnvFile,
     uid: u32,
-) -> Result<(), String> {
+) -> Result<(), FileFault> {
     let entry = &content.entry;
     if content.more {
-        return Err(format!("it is longer than {MOST_BYTES} bytes; shorten it"));
+        return Err(FileFault::Long);
     }
     if entry.mode & OTHERS != 0 {
-        return Err(format!(
-            "others than its owner may use it (mode {:04o}); chmod 600 it",
-            entry.mode
-        ));
+        return Err(FileFault::Open(entry.mode));
     }
     if entry.names != 1 {
-        return Err(format!(
-            "it has {} names, and may be another user's file; copy it",
-            entry.names
-        ));
+        return Err(FileFault::Names(entry.names));
     }
     match entry.uid {
         owner if owner == uid => Ok(()),
-        0 if file.is_owners => Err(format!(
-            "it is root's, and the application itself names it; give it to user {uid}, or name it in the pool"
-        )),
+        0 if file.is_owners => Err(FileFault::Roots(uid)),
         0 if is_exactly(parent, directory) => Ok(()),
-        0 => Err("it is root's, and a link is on the way to it; name the way without links".to_owned()),
-        owner => Err(format!(
-            "it belongs to user {owner}, and the application runs as user {uid}; give it to that user, or to root"
-        )),
+        0 => Err(FileFault::Linked),
+        owner => Err(FileFault::Foreign { owner, uid }),
     }
 }
 

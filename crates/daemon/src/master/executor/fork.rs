@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use super::effect::Effect;
+use super::env_file::EnvFileError;
 use super::generation::Generation;
 use super::helper::zone;
 use super::output::Lines;
@@ -132,7 +133,7 @@ impl Context {
         // A program's worker only forwards requests and gets no secrets.
         if !self.pools.has_program(id) {
             let read = self.pools.read_env_file(id);
-            read.map_err(|what| Error::new("read", what, Errno::EINVAL))?;
+            read.map_err(|error| Error::new("read", error.to_string(), Errno::EINVAL))?;
         }
         let context = self.pools.context(id)?;
         let generation = self.pools.generations.get(&id);
@@ -304,7 +305,7 @@ impl Pools {
         pid.filter(|pid| *pid > 0)
     }
 
-    pub(super) fn read_env_file(&mut self, id: GenerationId) -> Result<(), String> {
+    pub(super) fn read_env_file(&mut self, id: GenerationId) -> Result<(), EnvFileError> {
         let generation = self.generations.get_mut(&id);
         generation.map_or(Ok(()), Generation::read_env_file)
     }

@@ -35,6 +35,7 @@ mod prepare;
 mod processes;
 mod programs;
 mod provenance;
+mod refused;
 mod reload;
 mod reporter;
 mod reports;

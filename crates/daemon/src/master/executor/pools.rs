@@ -9,6 +9,7 @@ use super::generation::{Generation, Resources};
 use super::handover::Handover;
 use super::opcache_cache;
 use super::prepare::Identities;
+use super::refused::Refused;
 use super::services::Services;
 use super::sources::Source;
 use super::worker::WorkerProcess;
@@ -416,7 +417,7 @@ impl Pools {
         config: &Config,
         rights: Rights,
         name: &str,
-    ) -> Result<PoolId, String> {
+    ) -> Result<PoolId, Refused> {
         let is_meant = |pool: &&Arc<Pool>| {
             pool.name == name
                 || pool
@@ -425,23 +426,21 @@ impl Pools {
                     .is_some_and(|root| root == Path::new(name))
         };
         let Some(pool) = config.pools.iter().find(is_meant) else {
-            return Err(format!(
-                "there is no pool {name}, and no pool has its application there"
-            ));
+            return Err(Refused::NoPool(name.to_owned()));
         };
         if pool.applications.is_some() {
-            return Err(format!("pool {name} has many applications; name one by its root"));
+            return Err(Refused::ManyApplications(name.to_owned()));
         }
         let mut present = self.by_id.of(&pool.name);
         let found = present.find(|(_, running)| running.listener.is_some());
         let Some((id, running)) = found else {
-            return Err(format!("pool {name} does not run"));
+            return Err(Refused::PoolDoesNotRun(name.to_owned()));
         };
         let generation = running.serving.and_then(|id| self.generations.get(&id));
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
         match rights {
             Rights::Own(uid) if identity.is_none_or(|identity| identity.uid != uid) => {
-                Err("permission denied: it is no pool of yours".to_owned())
+                Err(Refused::NotYours("pool"))
             }
             Rights::Own(_) | Rights::All => Ok(id),
         }

@@ -113,24 +113,28 @@ impl Watch {
     }
 }
 
+#[derive(Debug, thiserror::Error)]
+enum WatchError {
+    #[error("{0}; is fs.inotify.max_user_instances reached?")]
+    Instances(Errno),
+    #[error("{}: {}; raise fs.inotify.max_user_watches (sysctl)", .0.display(), Errno::ENOSPC)]
+    Watches(PathBuf),
+    #[error("{}: {}; make it readable", .0.display(), .1)]
+    Directory(PathBuf, Errno),
+}
+
 impl Open {
-    fn new(patterns: &[PathBuf]) -> Result<Open, String> {
-        let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
-            .map_err(|errno| format!("{errno}; is fs.inotify.max_user_instances reached?"))?;
+    fn new(patterns: &[PathBuf]) -> Result<Open, WatchError> {
+        let inotify =
+            Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).map_err(WatchError::Instances)?;
         let mut watched_paths: HashMap<WatchDescriptor, Vec<Watched>> = HashMap::new();
         for watched in config::watched(patterns) {
             match inotify.add_watch(&watched.directory, INTERESTS) {
                 Ok(descriptor) => watched_paths.entry(descriptor).or_default().push(watched),
                 // It is gone; another event reports that.
                 Err(Errno::ENOENT | Errno::ENOTDIR) => {}
-                Err(errno) => {
-                    let directory = watched.directory.display();
-                    let remedy = match errno {
-                        Errno::ENOSPC => "raise fs.inotify.max_user_watches (sysctl)",
-                        _ => "make it readable",
-                    };
-                    return Err(format!("{directory}: {errno}; {remedy}"));
-                }
+                Err(Errno::ENOSPC) => return Err(WatchError::Watches(watched.directory)),
+                Err(errno) => return Err(WatchError::Directory(watched.directory, errno)),
             }
         }
         Ok(Open {

@@ -6,6 +6,7 @@ use super::super::effect::Effect;
 use super::super::helper_id::HelperId;
 use super::super::helpers::Helpers;
 use super::super::processes::{Processes, Who};
+use super::super::refused::Refused;
 use super::super::services::Services;
 use super::{AppPool, Applications};
 use forkyard_core::master::event::{PoolId, SpawnRequestId, WorkerId};
@@ -156,7 +157,12 @@ impl Applications {
     }
 
     /// Whether a client with these rights may change an application.
-    pub(in crate::master) fn may_touch(&self, rights: Rights, id: PoolId, root: &Path) -> Result<(), String> {
+    pub(in crate::master) fn may_touch(
+        &self,
+        rights: Rights,
+        id: PoolId,
+        root: &Path,
+    ) -> Result<(), Refused> {
         let Rights::Own(uid) = rights else {
             return Ok(());
         };
@@ -165,7 +171,7 @@ impl Applications {
         if application.is_some_and(|application| application.is_owned_by(uid)) {
             return Ok(());
         }
-        Err("permission denied: it is no application of yours that runs".to_owned())
+        Err(Refused::NotYourApplication)
     }
 
     /// Passes a request on to a pool's router. The client gets the router's answer, or an error at once.
@@ -193,10 +199,10 @@ impl Applications {
         asker: u64,
         lease: u64,
         ok: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refused> {
         let mut routers = self.routers.values_mut();
         let id = routers.find_map(|app_pool| app_pool.leases.remove(&lease).map(|_| app_pool.id));
-        let id = id.ok_or_else(|| format!("there is no lease {lease}"))?;
+        let id = id.ok_or(Refused::NoLease(lease))?;
         self.pass_on(context, id, asker, AdminRequest::Return { lease, ok });
         Ok(())
     }
@@ -237,28 +243,32 @@ impl Applications {
             .map(|(id, _)| *id)
     }
 
-    pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, String> {
+    pub(in crate::master) fn router_of_group(&self, group: &str) -> Result<Option<PoolId>, Refused> {
         let has = |app_pool: &AppPool| {
             let applications = app_pool.template.applications.as_ref();
             applications.is_some_and(|applications| applications.groups.contains_key(group))
         };
         let mut found = self.routers.iter().filter(|(_, app_pool)| has(app_pool));
         match (found.next(), found.next()) {
-            (Some((_, one)), Some((_, other))) => Err(format!(
-                "there is a group {group} in pool {} and in pool {}; rename one",
-                one.template.name, other.template.name
-            )),
+            (Some((_, one)), Some((_, other))) => Err(Refused::TwoGroups {
+                group: group.to_owned(),
+                one: one.template.name.clone(),
+                other: other.template.name.clone(),
+            }),
             (found, _) => Ok(found.map(|(id, _)| *id)),
         }
     }
 
-    pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, String> {
+    pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, Refused> {
         self.routers_for(application).map(|(first, _)| first)
     }
 
     /// The pools whose directories contain an application: the first and the others. If none does, the only pool,
     /// because a link may lead to the directory.
-    pub(in crate::master) fn routers_for(&self, application: &Path) -> Result<(PoolId, Vec<PoolId>), String> {
+    pub(in crate::master) fn routers_for(
+        &self,
+        application: &Path,
+    ) -> Result<(PoolId, Vec<PoolId>), Refused> {
         let is_below = |app_pool: &AppPool| {
             let directories = app_pool
                 .template
@@ -281,16 +291,16 @@ impl Applications {
             .next()
             .filter(|_| self.routers.len() == 1)
             .copied();
-        first.or(only).map(|first| (first, others)).ok_or_else(|| {
-            let name = application.display();
-            format!("{name} is below no directory of an application pool; name an application by its root")
-        })
+        let first = first.or(only);
+        first
+            .map(|first| (first, others))
+            .ok_or_else(|| Refused::NoDirectory(application.to_owned()))
     }
 
-    pub(in crate::master) fn resize(&mut self, id: PoolId, max: u32) -> Result<(), String> {
+    pub(in crate::master) fn resize(&mut self, id: PoolId, max: u32) -> Result<(), Refused> {
         match self.routers.get_mut(&id) {
             Some(app_pool) if max > 0 => app_pool.max = max,
-            Some(_) => return Err("there has to be at least 1 instance".to_owned()),
+            Some(_) => return Err(Refused::NoInstance),
             None => {}
         }
         Ok(())

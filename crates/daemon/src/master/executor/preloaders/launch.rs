@@ -53,7 +53,7 @@ impl Preloaders {
         generation
             .make
             .begin(source.fingerprint, !generation.slots.is_empty());
-        let problem = generation.read_env_file().err();
+        let problem = generation.read_env_file().err().map(|error| error.to_string());
         let secrets = generation.secrets();
         let loads_in_workers = generation.make.connected_to.is_some();
         // A zygote also serves other pools, so a fault of this pool is reported for an own preloader.

@@ -207,7 +207,7 @@ impl Programs {
         let Some(generation) = context.pools.generations.get_mut(&id) else {
             return;
         };
-        let problem = generation.read_env_file().err();
+        let problem = generation.read_env_file().err().map(|error| error.to_string());
         let Some(mut plan) = plan(&generation.settings_with_secrets()) else {
             return;
         };
