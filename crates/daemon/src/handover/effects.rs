@@ -34,9 +34,24 @@ pub struct InheritedState {
     /// The highest ids of pools, generations and workers.
     pub highest: (u32, u32, u64),
     /// Why the expected document is missing.
-    pub problem: Option<String>,
+    pub problem: Option<UnreadableState>,
     /// Whether the keeper goes to the background when the daemon is ready.
     pub in_background: bool,
+}
+
+/// Why the previous master's state can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadableState {
+    #[error("the document is missing")]
+    Missing,
+    #[error(transparent)]
+    System(#[from] sys::Error),
+    #[error(transparent)]
+    Frame(#[from] frame::FrameError),
+    #[error(transparent)]
+    Parcel(#[from] serde_json::Error),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
 }
 
 /// The contents of the handover file.
@@ -67,11 +82,12 @@ pub fn collect() -> InheritedState {
 /// Checks whether the handover file on a descriptor is usable.
 ///
 /// # Errors
-/// The text names the reason.
-pub fn rehearse(fd: RawFd) -> Result<(), String> {
-    let parcel = inherited::adopt(fd).ok_or("the document is missing")?;
+/// It is not.
+pub fn rehearse(fd: RawFd) -> Result<(), UnreadableState> {
+    let parcel = inherited::adopt(fd).ok_or(UnreadableState::Missing)?;
     let (_, document, _) = open_parcel(&parcel)?;
-    document.map(|_| ()).map_err(|error| error.to_string())
+    document?;
+    Ok(())
 }
 
 /// Writes the state for the next program to a file in memory.
@@ -99,11 +115,10 @@ type Opened = (
     Option<Config>,
 );
 
-fn open_parcel(fd: &OwnedFd) -> Result<Opened, String> {
-    let bytes = memfile::read(fd.as_fd(), frame::MOST_BYTES).map_err(|error| error.to_string())?;
-    let (_, body) = frame::decode(&bytes).map_err(|error| error.to_string())?;
-    let parcel: Parcel<serde_json::Value, serde_json::Value> =
-        serde_json::from_slice(body).map_err(|error| error.to_string())?;
+fn open_parcel(fd: &OwnedFd) -> Result<Opened, UnreadableState> {
+    let bytes = memfile::read(fd.as_fd(), frame::MOST_BYTES)?;
+    let (_, body) = frame::decode(&bytes)?;
+    let parcel: Parcel<serde_json::Value, serde_json::Value> = serde_json::from_slice(body)?;
     let document = Document::decode(parcel.document.to_string().as_bytes());
     // The configuration of another version may not parse; ignore it.
     let config = serde_json::from_value(parcel.config).ok();
@@ -112,18 +127,14 @@ fn open_parcel(fd: &OwnedFd) -> Result<Opened, String> {
 
 fn from_parcel(number: RawFd) -> InheritedState {
     let opened = inherited::adopt(number)
-        .ok_or_else(|| "the document is missing".to_owned())
+        .ok_or(UnreadableState::Missing)
         .and_then(|parcel| open_parcel(&parcel));
     match opened {
         Ok((numbers, document, config)) => {
             let named = numbers
                 .into_iter()
                 .filter_map(|(name, fd)| Some((name, inherited::adopt(fd)?)));
-            from_descriptors(
-                named.collect(),
-                document.map_err(|error| error.to_string()),
-                config,
-            )
+            from_descriptors(named.collect(), document.map_err(UnreadableState::from), config)
         }
         // All descriptors that survived exec were meant for handover.
         Err(problem) => {
@@ -162,8 +173,8 @@ fn from_fd_store() -> InheritedState {
     let copies = names::COPIES.map(|name| take(name).unwrap_or_default());
     let config =
         take(names::CONFIG).and_then(|bytes| serde_json::from_slice(frame::decode(&bytes).ok()?.1).ok());
-    let document = Document::newest([&copies[0], &copies[1]]).map_err(|error| error.to_string());
-    let mut inherited = from_descriptors(stored, document, config);
+    let document = Document::newest([&copies[0], &copies[1]]);
+    let mut inherited = from_descriptors(stored, document.map_err(UnreadableState::from), config);
     inherited.listeners.extend(listeners);
     inherited.stored = names;
     inherited
@@ -172,7 +183,7 @@ fn from_fd_store() -> InheritedState {
 /// Checks the document against the descriptors. Without a document, only listening sockets are usable.
 fn from_descriptors(
     named: Vec<(String, OwnedFd)>,
-    document: Result<Document, String>,
+    document: Result<Document, UnreadableState>,
     config: Option<Config>,
 ) -> InheritedState {
     let mut inherited = InheritedState {

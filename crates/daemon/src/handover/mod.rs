@@ -7,4 +7,4 @@
 mod effects;
 pub mod plan;
 
-pub use effects::{InheritedState, VARIABLES, collect, publish, rehearse};
+pub use effects::{InheritedState, UnreadableState, VARIABLES, collect, publish, rehearse};

@@ -31,6 +31,16 @@ pub(super) struct Sockets {
     pub(super) problem: Option<String>,
 }
 
+/// Why connections that waited at an old socket are lost.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("they can't be accepted in time")]
+    Late,
+    /// The child's error.
+    #[error("{0}")]
+    Failed(String),
+}
+
 impl Sockets {
     pub(super) fn remove_files(&self) {
         let opened = [&self.own, &self.status, &self.http].into_iter().flatten();
@@ -180,7 +190,7 @@ impl Pools {
 
     /// A child accepts the connections waiting at the old socket: workers can make accept(2) block, and clients a
     /// close. Returns their number.
-    fn pass_on(&self, from: PoolId, to: PoolId) -> Result<usize, String> {
+    fn pass_on(&self, from: PoolId, to: PoolId) -> Result<usize, Lost> {
         let old = self.by_id.get(&from).and_then(|pool| pool.listener.as_ref());
         let queue = self.by_id.get(&to).and_then(|pool| pool.queue.as_ref());
         let (Some(old), Some((_, queue_in))) = (old, queue) else {
@@ -202,10 +212,10 @@ impl Pools {
             }
             Finding::from([&passed.to_ne_bytes()[..], problem.as_bytes()].concat())
         });
-        let passed = passed.ok_or("they can't be accepted in time")?.bytes;
+        let passed = passed.ok_or(Lost::Late)?.bytes;
         match passed.split_first_chunk() {
             Some((count, [])) => Ok(usize::from_ne_bytes(*count)),
-            Some((_, problem)) => Err(String::from_utf8_lossy(problem).into_owned()),
+            Some((_, problem)) => Err(Lost::Failed(String::from_utf8_lossy(problem).into_owned())),
             None => Ok(0),
         }
     }

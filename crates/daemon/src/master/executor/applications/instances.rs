@@ -1,5 +1,6 @@
 //! Instances: from the inspection of a directory to the end of the worker.
 
+use super::super::apply_error::ApplyError;
 use super::super::context::Context;
 use super::super::{pools, slow};
 use super::denied::{Denied, Matter};
@@ -8,10 +9,11 @@ use forkyard_config::{Pool, ProcessManager};
 use forkyard_core::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
 use forkyard_core::master::failed_starts::Kept;
 use forkyard_core::master::instances::{At, Instance as RegisteredInstance};
-use forkyard_host::confine;
-use forkyard_host::logs::open_file;
+use forkyard_host::confine::{self, ConfineError};
+use forkyard_host::logs::{LogError, open_file};
 use forkyard_protocol::control::StartError;
 use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
+use forkyard_router::inspector::Refused;
 use forkyard_router::inspector::protocol::{FoundApplication, InspectReply};
 use forkyard_spawn::report::{ErrorId, Report};
 use forkyard_sys::{clock, identity};
@@ -25,6 +27,26 @@ const LONGEST_PAGE: usize = forkyard_protocol::router::MOST_BYTES - 4096;
 
 /// The reason for an order without a worker; the log has the details.
 const NOT_MADE: &str = "its process could not be made, or ended before it was ready";
+
+/// Why an application can't have instances.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unfit {
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    #[error("access log: {0}")]
+    AccessLog(LogError),
+    #[error("slow log: {0}")]
+    SlowLog(std::io::Error),
+    #[error(transparent)]
+    Settings(#[from] ApplyError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(
+        "it would run as user {0}, which the router also runs as; let it run as another user, or give the router its \
+         own user: adduser --system --group --no-create-home forkyard, or applications.router_user"
+    )]
+    RoutersUser(u32),
+}
 
 impl Applications {
     pub(super) fn router_said(&mut self, context: &mut Context, id: PoolId, message: ToMaster) {
@@ -99,8 +121,9 @@ impl Applications {
         if instance.application != found.root {
             return Err(for_owner(format!("it is at {} now", found.root.display())));
         }
-        let settings = resolve(&app_pool.template, app_pool.max, &found).map_err(for_owner)?;
-        may_run_beside(app_pool, &settings).map_err(for_owner)?;
+        let settings = resolve(&app_pool.template, app_pool.max, &found)
+            .map_err(|error| for_owner(error.to_string()))?;
+        may_run_beside(app_pool, &settings).map_err(|error| for_owner(error.to_string()))?;
         let restarts = instance.restarts;
         let origin = settings.setup.origin.clone();
         let known = app_pool.applications.get(&found.root);
@@ -119,7 +142,7 @@ impl Applications {
             None => {
                 let pool = known.map(|it| it.pool);
                 let begun = app_pool.begin_application(context, pool, settings, found, restarts);
-                begun.map_err(Denied::for_root)?
+                begun.map_err(|error| Denied::for_root(error.to_string()))?
             }
         };
         if let Some(instance) = app_pool.registry.get_mut(number) {
@@ -348,7 +371,7 @@ impl AppPool {
         settings: Pool,
         found: FoundApplication,
         restarts: u32,
-    ) -> Result<(PoolId, GenerationId), String> {
+    ) -> Result<(PoolId, GenerationId), Unfit> {
         let Context {
             services,
             in_force,
@@ -356,19 +379,16 @@ impl AppPool {
             handover,
             ..
         } = context;
-        let group = confine::check(&settings).map_err(|error| error.to_string())?;
+        let group = confine::check(&settings)?;
         let access = settings
             .logs
             .access
             .as_ref()
             .map(|access| open_file(&access.path));
-        let access = access
-            .transpose()
-            .map_err(|error| format!("access log: {error}"))?;
-        let slow = slow::open(&settings).map_err(|error| format!("slow log: {error}"))?;
+        let access = access.transpose().map_err(Unfit::AccessLog)?;
+        let slow = slow::open(&settings).map_err(Unfit::SlowLog)?;
         let settings = Arc::new(settings);
-        let own = services.settings(&settings, &in_force.config.global, &mut HashMap::new());
-        let own = own.map_err(|error| error.to_string())?;
+        let own = services.settings(&settings, &in_force.config.global, &mut HashMap::new())?;
         let group = group.filter(|group| !pools.groups.contains(group));
         pools.groups.extend(group);
         let pool = pool.unwrap_or_else(|| pools.add_pool(handover, &settings.name, None));
@@ -458,10 +478,10 @@ impl AppPool {
     }
 }
 
-pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Result<Pool, String> {
+pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Result<Pool, Unfit> {
     let database = forkyard_router::inspector::users::SystemDatabase;
     let pool = forkyard_router::inspector::pool_of(template, found, &database, identity::is_root());
-    let mut pool = pool.map_err(|refused| refused.to_string())?;
+    let mut pool = pool?;
     pool.pm = ProcessManager::Ordered {
         max_children: max.saturating_add(1),
     };
@@ -505,15 +525,11 @@ fn error_id() -> ErrorId {
 }
 
 /// An application with the user of router and inspector could stop or inspect them for all others.
-fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), String> {
+fn may_run_beside(app_pool: &AppPool, settings: &Pool) -> Result<(), Unfit> {
     let is_switching = (app_pool.template.applications.as_ref()).is_some_and(|it| it.user_switching);
     let user = settings.account.user.as_deref();
     match (app_pool.runs_as, user.and_then(|user| user.parse::<u32>().ok())) {
-        (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(format!(
-            "it would run as user {uid}, which the router also runs as; let it run as another user, or give \
-             the router its own user: adduser --system --group --no-create-home forkyard, or \
-             applications.router_user"
-        )),
+        (Some(runs_as), Some(uid)) if runs_as == uid && is_switching => Err(Unfit::RoutersUser(uid)),
         _ => Ok(()),
     }
 }
