@@ -5,8 +5,8 @@ use super::{program, root_text, sources};
 const PROTOCOL: &str = "crates/protocol/src";
 
 /// Enums that are written and read elsewhere: parts of settings, of stored jobs and of what a new process is started
-/// with.
-const OTHERS: [(&str, &str); 6] = [
+/// with, and the finding of a forked child.
+const OTHERS: [(&str, &str); 7] = [
     ("crates/base/src/ended.rs", "Ended"),
     (
         "crates/core/src/",
@@ -16,6 +16,10 @@ const OTHERS: [(&str, &str); 6] = [
     ("crates/jobs/src/core/event.rs", "TaskStatus Outcome"),
     ("crates/slowlog/src/job.rs", "Asking Means"),
     ("crates/daemon/src/helper/start.rs", "Role"),
+    (
+        "crates/daemon/src/master/executor/env_file.rs",
+        "EnvFileError FileFault",
+    ),
 ];
 
 /// The enums of a file that serde both writes and reads.
