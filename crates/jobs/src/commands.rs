@@ -167,7 +167,7 @@ pub(crate) fn may_use(rights: Rights, jobs: &Jobs, queue: &str) -> bool {
     }
 }
 
-/// A client, and the configuration that decides what it may do.
+/// A client, and the configuration that limits its requests.
 #[derive(Clone, Copy)]
 struct Requester<'j> {
     rights: Rights,
@@ -453,7 +453,7 @@ fn words(states: &[State]) -> String {
     words.join(", ")
 }
 
-/// The answer to a reply of the store. Returns `None` if more must be looked up.
+/// The answer to a reply of the store. Returns `None` if another look-up follows.
 pub(crate) fn answer(reply: Reply) -> Option<JobsAnswer> {
     Some(match reply {
         Reply::Pushed(jobs) => JobsAnswer::Pushed { jobs },

@@ -1,4 +1,4 @@
-//! Sockets whose peer may be malicious.
+//! Sockets with a peer that may be malicious.
 //!
 //! The peer can send descriptors (SCM_RIGHTS, unix(7)) whose last close blocks: a TCP connection with SO_LINGER, or a
 //! file on a user's own file system. A receiver closes those that it does not take, and closing a socket closes those
@@ -36,7 +36,7 @@ enum Kind {
     Pipe,
 }
 
-/// A pipe, or a socket whose peer may be malicious.
+/// A pipe, or a socket with a peer that may be malicious.
 ///
 /// Receiving and dropping never block. Dropping shuts it down for all holders.
 #[derive(Debug)]
@@ -155,7 +155,7 @@ pub fn receive_bytes(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Progre
 fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<(usize, bool)>> {
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     loop {
-        // Without a control buffer the kernel reports descriptors (MSG_CTRUNC) without installing them.
+        // The control buffer is missing: the kernel reports descriptors (MSG_CTRUNC) without installing them.
         match recvmsg::<()>(socket.as_raw_fd(), &mut [IoSliceMut::new(buffer)], None, flags) {
             Ok(seen) => {
                 return Ok(Some((seen.bytes, seen.flags.contains(MsgFlags::MSG_CTRUNC))));

@@ -2,7 +2,7 @@
 //!
 //! With more computing workers than processors, the kernel preempts requests and each finds the caches full of others'
 //! data. So while enough workers have recently begun a request, a new connection stays in the backlog until the first
-//! of them is done. Requests that wait for something else, such as a database, allow more at once, and a request that
+//! is done. Requests that wait for something else, such as a database, allow more at once, and a request that
 //! takes longer than usual no longer counts.
 
 use std::time::Duration;

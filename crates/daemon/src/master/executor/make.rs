@@ -22,7 +22,7 @@ pub(super) struct Make {
     pub(super) is_code_cached: bool,
     /// Why no zygote can fork its workers: it has its own preloader.
     pub(super) unfit: Option<String>,
-    /// The search for settings that prevent PHP's start; `None`: it starts with all of them.
+    /// The search for settings that prevent PHP's start; `None`: PHP starts with all settings.
     pub(super) trial: Option<Trial>,
     pub(super) has_told_trial: bool,
     pub(super) has_failed: bool,
@@ -56,7 +56,7 @@ impl Make {
 /// A preloader's facts about itself.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
-    /// Nothing checks loaded code for changes.
+    /// Loaded code is never checked for changes.
     pub(super) is_code_cached: bool,
     /// The boot time of its application, if it boots once.
     pub(super) boot: Option<BootTimes>,

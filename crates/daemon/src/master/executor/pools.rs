@@ -55,7 +55,7 @@ const LAST_GROUPS: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct RunningPool {
     pub(super) name: String,
-    /// Its listening socket; `None` for an application, whose router has it.
+    /// Its listening socket; `None` for an application: its router has the socket.
     pub(super) listener: Option<Listener>,
     pub(super) http: Option<Listener>,
     /// The hand-off queue of kept connections: out, in. Created with the first process.
@@ -63,7 +63,7 @@ pub(super) struct RunningPool {
     pub(super) watched: bool,
     /// The generation that the core got last.
     pub(super) latest: Option<GenerationId>,
-    /// The generation that serves, as far as the core has reported.
+    /// The generation that serves, by the last report of the core.
     pub(super) serving: Option<GenerationId>,
     pub(super) left_at: Option<Tick>,
     /// Facts about its workers under the previous master, until it has others.
@@ -196,7 +196,7 @@ impl Context {
 }
 
 impl Pools {
-    /// What a reporter or a 503 responder needs: the generation, its resources, and the pool's listening socket.
+    /// Returns the generation, its resources, and the pool's listening socket, for a reporter or a 503 responder.
     ///
     /// # Errors
     /// The pool or the generation is closed.
@@ -477,7 +477,7 @@ impl Pools {
 }
 
 impl Services {
-    /// `identities`: the users that were looked up for other pools; a look-up opens dozens of files.
+    /// `identities`: the known users of other pools; a look-up opens dozens of files.
     pub(super) fn settings<'p>(
         &self,
         pool: &'p Arc<Pool>,
