@@ -2,9 +2,10 @@
 
 use super::executor::{Executor, RunError, SIGNALS, Source};
 use super::frontend::ReadConfig;
-use super::pool_requests::Expulsions;
 use super::service::Service;
+use forkyard_base::tick::Tick;
 use forkyard_core::master::action::{Action, ExitOutcome};
+use forkyard_core::master::event::PoolId;
 use forkyard_core::master::event::{CoreConfig, Event};
 use forkyard_core::master::lifecycle::Lifecycle;
 use forkyard_core::master::manager::Manager;
@@ -25,6 +26,16 @@ const REQUESTS: usize = 16;
 
 pub(super) fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System(sys::Error::from_io(call, "", &error))
+}
+
+/// Removed pools, with the deadline of their workers.
+#[derive(Debug, Default)]
+pub(super) struct Expulsions(pub(super) Vec<(Tick, Vec<PoolId>)>);
+
+impl Expulsions {
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        self.0.iter().map(|(until, _)| *until).min()
+    }
 }
 
 pub(super) struct Master {

@@ -2,7 +2,6 @@
 
 use super::event_loop::Master;
 use super::executor::{ApplyError, Rights};
-use forkyard_base::tick::Tick;
 use forkyard_config::{self as config, Config, Pool, Severity};
 use forkyard_core::master::event::{Event, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
@@ -16,16 +15,6 @@ use std::time::Duration;
 
 /// The answer, or `None` if it comes later or was sent; an error: a refusal.
 pub(super) type Handled = Result<Option<Answer>, Answer>;
-
-/// Removed pools, with the deadline of their workers.
-#[derive(Debug, Default)]
-pub(super) struct Expulsions(Vec<(Tick, Vec<PoolId>)>);
-
-impl Expulsions {
-    pub(super) fn deadline(&self) -> Option<Tick> {
-        self.0.iter().map(|(until, _)| *until).min()
-    }
-}
 
 impl Master {
     /// Restarts an application in the routers of all pools that have it. `starts`: also start it if it does not run.

@@ -81,14 +81,6 @@ impl Service {
     }
 }
 
-/// Logs the interval of status notifications, as php-fpm does even without a service manager.
-pub(super) fn say_interval(interval: Option<Duration>) {
-    match interval {
-        Some(interval) => log::info!("systemd monitor interval set to {}ms", interval.as_millis()),
-        None => log::info!("systemd monitor disabled"),
-    }
-}
-
 struct Bulletin {
     interval: Duration,
     due: Tick,

@@ -1,9 +1,9 @@
 //! Starts the master from a configuration and the previous master's state, and cleans up after it.
 
 use super::event_loop::{Master, system};
-use super::executor::{Executor, Handlers, RunError, SIGNALS};
+use super::executor::{Executor, Handlers, RunError, SIGNALS, say_interval};
 use super::frontend::{Frontend, say_skipped};
-use super::service::{Service, say_interval};
+use super::service::Service;
 use crate::handover::InheritedState;
 use forkyard_config::{self as config, Config};
 use forkyard_core::master::event::{CoreConfig, Event};
@@ -139,7 +139,7 @@ pub fn run(
         read_config: frontend.read_config,
         lifecycle: Lifecycle::resume(stopping),
         mode: DaemonMode::Serving,
-        expulsions: super::pool_requests::Expulsions::default(),
+        expulsions: super::event_loop::Expulsions::default(),
     };
     master.begin(wanted);
     log::info!("ready to handle connections");

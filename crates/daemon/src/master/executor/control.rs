@@ -3,7 +3,7 @@
 use super::applications::Applications;
 use super::context::Context;
 use super::effect::Effect;
-use super::sources::Source;
+use super::sources::{ControlSocket, Source};
 use crate::control::{Guests, MOST_GUESTS, MOST_SESSIONS, Session, SessionInput, owners_socket};
 use forkyard_base::tick::Tick;
 use forkyard_config::{Address, Global, Listen, Pool};
@@ -16,23 +16,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 const ACCEPTS: usize = 16;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::master) enum ControlSocket {
-    /// For root and the daemon's user.
-    Main,
-    /// For owners of applications; its requests never queue before those of the main socket.
-    Owners,
-}
-
-impl ControlSocket {
-    fn mode(self) -> u32 {
-        match self {
-            ControlSocket::Main => 0o600,
-            ControlSocket::Owners => 0o666,
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 pub(in crate::master) struct Control {

@@ -3,14 +3,15 @@
 use super::context::Context;
 use super::effect::Effect;
 use super::env_file::EnvFileError;
-use super::generation::Generation;
+use super::generation::{Generation, closed, refork_at};
 use super::helper::zone;
 use super::output::Lines;
 use super::pools::Pools;
 use super::processes::Who;
 use super::services::Services;
-use super::slow::{self, Traceable};
+use super::slow;
 use super::sources::Source;
+use super::worker::Traceable;
 use super::worker::WorkerProcess;
 use crate::helper::{Role, WorkerStart};
 use forkyard_config::{ProcessManager, Workers};
@@ -21,17 +22,12 @@ use forkyard_sys::fd::{close_all_but, copy, null, output, pipe, socket_pair};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::process::{self, Side, exit_now};
 use forkyard_sys::{Error, clock, signal};
-use forkyard_worker::{GenerationContext, Runtime, Settings, WorkerContext};
+use forkyard_worker::{GenerationContext, Runtime, WorkerContext};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::ffi::OsString;
 use std::os::fd::{OwnedFd, RawFd};
 use std::rc::Rc;
-
-/// The number of requests after which a worker may be promoted, given earlier promotions.
-pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
-    settings.pool.application.wrapped()?.refork_at(promotions)
-}
 
 impl Context {
     pub(super) fn fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) {
@@ -323,10 +319,6 @@ impl Pools {
             None => generation.context(&null()?, None, queue),
         }
     }
-}
-
-pub(super) fn closed() -> Error {
-    Error::new("start", "the pool is closed", Errno::EINVAL)
 }
 
 fn be_worker(

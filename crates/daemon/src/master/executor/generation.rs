@@ -20,6 +20,7 @@ use forkyard_sys::guarded::Guarded;
 use forkyard_sys::process::{Appender, appended_by_others};
 use forkyard_sys::{Error, clock, identity};
 use forkyard_worker::{GenerationContext, Settings, needs_entrance};
+use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -373,4 +374,13 @@ impl Generation {
     pub(super) fn started_now() -> u64 {
         clock::epoch_seconds()
     }
+}
+
+/// The number of requests after which a worker may be promoted, given earlier promotions.
+pub(super) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
+    settings.pool.application.wrapped()?.refork_at(promotions)
+}
+
+pub(super) fn closed() -> Error {
+    Error::new("start", "the pool is closed", Errno::EINVAL)
 }

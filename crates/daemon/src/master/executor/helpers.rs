@@ -3,9 +3,8 @@
 use super::effect::Effect;
 use super::helper_id::{HelperId, HelperStep};
 use super::helper_process::HelperProcess;
-use super::notices;
 use super::output::{Lines, PipeRead, read_rest};
-use super::processes::{Processes, Who};
+use super::processes::{self, Processes, Who};
 use super::services::Services;
 use super::sources::{Source, Sources};
 use forkyard_base::tick::Tick;
@@ -159,7 +158,7 @@ impl Helpers {
         };
         let is_expected = process.is_outdated || self.is_leaving(id) || happened == Happened::Ended;
         if !is_expected {
-            let (name, how) = (name(&self.wanted, id), notices::how(ended));
+            let (name, how) = (name(&self.wanted, id), processes::how(ended));
             log::warn!("{name} (pid {pid}) exited {how}");
         }
         let gone = Effect::Helper(id, HelperStep::Gone(pid));

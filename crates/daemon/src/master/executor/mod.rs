@@ -28,6 +28,7 @@ mod logs;
 mod make;
 mod orphans;
 mod output;
+mod pool_output;
 mod pools;
 mod preloader;
 mod preloaders;
@@ -84,7 +85,6 @@ use forkyard_protocol::handover::document::Stopping;
 use forkyard_protocol::last_reload::{LastReload, ReloadCause};
 use forkyard_sys::notify::Notifier;
 use forkyard_sys::process;
-use forkyard_worker::Runtime;
 use handover::Handover;
 use helpers::Helpers;
 use jobs::Jobs;
@@ -100,7 +100,7 @@ use services::Services;
 use sources::Sources;
 use spawner::Spawner;
 use status::StatusSource;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -108,7 +108,9 @@ use std::path::PathBuf;
 pub use apply_error::ApplyError;
 pub(super) use control::Rights;
 pub use failure::RunError;
+pub(super) use reload::say_interval;
 pub use required_programs::programs as needed_programs;
+pub use services::Handlers;
 pub(super) use sources::{SIGNALS, Source};
 pub(super) use totals::Totals;
 pub(super) use upgrade::UpgradeError;
@@ -116,8 +118,6 @@ pub use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
 
 /// The most children that are reaped in one turn.
 const MOST_REAPED: usize = 256;
-
-pub type Handlers = HashMap<String, Box<dyn Runtime>>;
 
 pub(super) struct Executor {
     pub(super) context: Context,

@@ -3,23 +3,13 @@
 use super::context::{Context, InForce};
 use super::pools::Pools;
 use super::preloaders::Preloaders;
+use super::processes::{Death, how};
 use super::programs::Programs;
 use forkyard_config::ProcessManager;
 use forkyard_core::master::action::Notice;
 use forkyard_core::master::event::{Ended, GenerationId, PoolId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
-
-#[derive(Debug)]
-pub(super) struct Death {
-    pub(super) pid: i32,
-    pub(super) pool: String,
-    pub(super) uptime: Duration,
-    pub(super) generation: GenerationId,
-    pub(super) doing: Option<String>,
-    /// The signal and its sender: `process 12 (kill), user id 0`.
-    pub(super) sender: Option<(i32, String)>,
-}
 
 pub(super) fn say(
     context: &mut Context,
@@ -257,19 +247,6 @@ fn death_level(exit: Ended, was_told: bool, speaks_as_fpm: bool) -> log::Level {
         Ended::Code(0) => log::Level::Debug,
         Ended::Unknown => log::Level::Info,
         Ended::Code(_) | Ended::Signal { .. } => log::Level::Warn,
-    }
-}
-
-/// How a process ended, in words: `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
-pub(super) fn how(exit: Ended) -> String {
-    match exit {
-        Ended::Code(code) => format!("with code {code}"),
-        Ended::Unknown => "with a code that only its parent knows".to_owned(),
-        Ended::Signal { number, core } => {
-            let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
-            let core = if core { " - core dumped" } else { "" };
-            format!("on signal {number} ({name}{core})")
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::make::Facts;
 use super::output::Lines;
-use super::slow::Traceable;
+use super::worker::Traceable;
 use super::worker::signal_of;
 use forkyard_core::master::action::Force;
 use forkyard_core::zygotes::Members;

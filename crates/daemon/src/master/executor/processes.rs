@@ -1,9 +1,10 @@
 //! The master's children by pid, and the facts about ended ones.
 
 use super::helper_id::HelperId;
-use super::notices;
 use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
+use nix::sys::signal::Signal;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 const EARLY_DEATHS: usize = 256;
 
@@ -12,7 +13,7 @@ pub(in crate::master) struct Processes {
     pub(super) by_pid: HashMap<i32, Who>,
     early_deaths: VecDeque<(i32, Ended)>,
     /// Reaped workers, until the core logs them.
-    pub(super) deaths: HashMap<WorkerId, notices::Death>,
+    pub(super) deaths: HashMap<WorkerId, Death>,
     /// Last lines of ended preloaders, until the core logs them.
     pub(super) last_lines: HashMap<GenerationId, VecDeque<String>>,
     /// Generations with logged failed starts, until the core reports them.
@@ -29,6 +30,30 @@ pub(super) enum Who {
     Rehearsal,
     Helper(HelperId),
     Tracer(i32),
+}
+
+#[derive(Debug)]
+pub(super) struct Death {
+    pub(super) pid: i32,
+    pub(super) pool: String,
+    pub(super) uptime: Duration,
+    pub(super) generation: GenerationId,
+    pub(super) doing: Option<String>,
+    /// The signal and its sender: `process 12 (kill), user id 0`.
+    pub(super) sender: Option<(i32, String)>,
+}
+
+/// How a process ended, in words: `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.
+pub(super) fn how(exit: Ended) -> String {
+    match exit {
+        Ended::Code(code) => format!("with code {code}"),
+        Ended::Unknown => "with a code that only its parent knows".to_owned(),
+        Ended::Signal { number, core } => {
+            let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
+            let core = if core { " - core dumped" } else { "" };
+            format!("on signal {number} ({name}{core})")
+        }
+    }
 }
 
 impl Processes {

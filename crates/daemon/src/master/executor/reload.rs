@@ -8,7 +8,6 @@ use super::handover::Handover;
 use super::pools::Pools;
 use super::reporter::Reporters;
 use super::services::Services;
-use crate::master::service::say_interval;
 use forkyard_base::tick::Tick;
 use forkyard_config::Address;
 use forkyard_core::master::action::Fact;
@@ -84,6 +83,14 @@ fn named(listener: &Listener) -> NamedSocket {
         None => String::new(),
     };
     (socket.as_raw_fd(), name)
+}
+
+/// Logs the interval of status notifications, as php-fpm does even without a service manager.
+pub(in crate::master) fn say_interval(interval: Option<Duration>) {
+    match interval {
+        Some(interval) => log::info!("systemd monitor interval set to {}ms", interval.as_millis()),
+        None => log::info!("systemd monitor disabled"),
+    }
 }
 
 /// php-fpm's lines of an exec and a new master. Programs wait for them, although this master stays.

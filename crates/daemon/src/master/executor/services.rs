@@ -1,4 +1,3 @@
-use super::Handlers;
 use super::effect::Effect;
 use super::sources::{Source, Sources};
 use forkyard_config::{self as config, Config, Descriptors};
@@ -7,9 +6,13 @@ use forkyard_core::master::event::Event;
 use forkyard_host::confine::GroupParent;
 use forkyard_host::logs::Log;
 use forkyard_sys::fd;
+use forkyard_worker::Runtime;
 use std::cell::OnceCell;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
+
+/// The functions that serve pools with `runtime = "rust"`, by pool name.
+pub type Handlers = HashMap<String, Box<dyn Runtime>>;
 
 pub(in crate::master) struct Services {
     pub(super) log: &'static Log,

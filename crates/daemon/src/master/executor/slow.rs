@@ -3,12 +3,12 @@
 use super::context::Context;
 use super::pools::Pools;
 use super::processes::Who;
-use super::worker::WorkerProcess;
+use super::worker::{Traceable, WorkerProcess};
 use forkyard_config::Calls;
 use forkyard_config::{Application, Interface, LogLevel, Pool};
 use forkyard_core::master::event::WorkerId;
 use forkyard_scoreboard::slot_reader;
-use forkyard_slowlog::{Asking, Job, Means, StackSource};
+use forkyard_slowlog::{Asking, Job, Means};
 use forkyard_sys::fd::{copy, socket_pair};
 use forkyard_sys::file::{open_in_time, open_log};
 use forkyard_sys::process::{self, Ended, Program};
@@ -23,13 +23,6 @@ use std::path::Path;
 /// The most tracers at once. Each ends within seconds; many slow workers must not start a burst of processes.
 const MOST_TRACERS: usize = 16;
 const STANDARD_INPUT: i32 = 0;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Traceable {
-    pub(super) source: StackSource,
-    /// Device and inode of their executable. A worker that runs another one is not traced.
-    pub(super) executable: (u64, u64),
-}
 
 pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
     let open = |path| open_in_time(&format!("pool {}", pool.name), || open_log(path));

@@ -1,6 +1,5 @@
 //! The loop's sources and their tokens.
 
-use super::control::ControlSocket;
 use super::helper_id::HelperId;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
@@ -9,6 +8,23 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum ControlSocket {
+    /// For root and the daemon's user.
+    Main,
+    /// For owners of applications; its requests never queue before those of the main socket.
+    Owners,
+}
+
+impl ControlSocket {
+    pub(super) fn mode(self) -> u32 {
+        match self {
+            ControlSocket::Main => 0o600,
+            ControlSocket::Owners => 0o666,
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum Source {

@@ -1,9 +1,9 @@
 //! A worker as the master knows it.
 
 use super::output::Lines;
-use super::slow;
 use forkyard_core::master::action::Force;
 use forkyard_core::master::event::{GenerationId, StopRequest};
+use forkyard_slowlog::StackSource;
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::session::Leader;
 use forkyard_sys::{Error, pidfd, process};
@@ -12,6 +12,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 /// A worker from the decision to start it until it is reaped.
+/// How the calls of a worker's PHP can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Traceable {
+    pub(super) source: StackSource,
+    /// Device and inode of their executable. A worker that runs another one is not traced.
+    pub(super) executable: (u64, u64),
+}
+
 #[derive(Debug)]
 pub(super) struct WorkerProcess {
     pub(super) generation: GenerationId,
@@ -35,7 +43,7 @@ pub(super) struct WorkerProcess {
     /// The router's end of its channel, if a router gives it its connections.
     pub(super) channel: Option<Guarded>,
     /// How to read its present calls; `None` if that is impossible.
-    pub(super) traceable: Option<Rc<slow::Traceable>>,
+    pub(super) traceable: Option<Rc<Traceable>>,
     pub(super) questions: Option<Guarded>,
 }
 

@@ -8,7 +8,7 @@ use super::super::helpers::Helpers;
 use super::super::processes::{Processes, Who};
 use super::super::refused::Refused;
 use super::super::services::Services;
-use super::{AppPool, Applications};
+use super::{AppPool, Applications, Asker, PendingRestart};
 use forkyard_core::master::event::{PoolId, SpawnRequestId, WorkerId};
 use forkyard_protocol::control::Answer;
 use forkyard_protocol::router::{AdminRequest, ToRouter};
@@ -18,26 +18,6 @@ use std::path::{Path, PathBuf};
 const MOST_ASKED: usize = 1000;
 
 const NO_ROUTER: &str = "the pool's router does not run right now; ask again";
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asker {
-    NoClient,
-    Session(u64),
-    /// `None`: the client has gone.
-    Lease(Option<u64>),
-    View(u64),
-    /// A restart in several pools, for this conversation.
-    Restart(u64),
-}
-
-#[derive(Debug)]
-pub(super) struct PendingRestart {
-    asker: u64,
-    waiting: usize,
-    done: Option<Value>,
-    refused: Option<String>,
-    is_strict: bool,
-}
-
 impl PendingRestart {
     fn take(&mut self, result: Result<Value, String>) {
         self.waiting = self.waiting.saturating_sub(1);

@@ -17,7 +17,7 @@ mod status;
 use super::context::Context;
 use super::helper_id::HelperId;
 use super::helper_process::HelperProcess;
-use admin_requests::{Asker, PendingRestart};
+use forkyard_base::tick::Tick;
 use forkyard_config::Pool;
 use forkyard_core::life::{Happened, Rules};
 use forkyard_core::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
@@ -27,7 +27,7 @@ use forkyard_protocol::router::{AdminRequest, Unstarted};
 use forkyard_router::inspector::protocol::FoundApplication;
 use forkyard_spawn::report::ErrorId;
 use instances::LastErrors;
-use status::PendingStatus;
+use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -45,6 +45,35 @@ pub(in crate::master) struct Applications {
     statuses: Vec<PendingStatus>,
     /// Clients that wait for restarts in several routers.
     restarts: Vec<PendingRestart>,
+}
+
+/// Who gets a router's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Asker {
+    NoClient,
+    Session(u64),
+    /// `None`: the client has gone.
+    Lease(Option<u64>),
+    View(u64),
+    /// A restart in several pools, for this conversation.
+    Restart(u64),
+}
+
+#[derive(Debug)]
+struct PendingRestart {
+    asker: u64,
+    waiting: usize,
+    done: Option<Value>,
+    refused: Option<String>,
+    is_strict: bool,
+}
+
+#[derive(Debug)]
+struct PendingStatus {
+    asker: u64,
+    until: Tick,
+    waiting: usize,
+    views: Vec<(PoolId, Value)>,
 }
 
 #[derive(Debug)]

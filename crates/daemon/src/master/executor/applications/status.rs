@@ -5,8 +5,7 @@ use super::super::effect::Effect;
 use super::super::helper_id::HelperId;
 use super::super::programs::Programs;
 use super::super::services::Services;
-use super::admin_requests::Asker;
-use super::{AppPool, Applications};
+use super::{AppPool, Applications, Asker, PendingStatus};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::PoolId;
 use forkyard_core::master::instances::At;
@@ -21,14 +20,6 @@ use std::time::Duration;
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// A status reads the step reports of at most this many starting processes: each costs some file reads.
 const MOST_READ: usize = 32;
-
-#[derive(Debug)]
-pub(super) struct PendingStatus {
-    pub(super) asker: u64,
-    until: Tick,
-    waiting: usize,
-    views: Vec<(PoolId, Value)>,
-}
 
 impl AppPool {
     fn status(&self, context: &Context, programs: &Programs, view: Option<&Value>) -> protocol::Applications {

@@ -5,7 +5,7 @@ use crate::master::executor::context::Context;
 use crate::master::executor::make::Facts;
 use crate::master::executor::pools::Pools;
 use crate::master::executor::preloader::ChannelInput;
-use crate::master::executor::slow::Traceable;
+use crate::master::executor::worker::Traceable;
 use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
 use forkyard_runtimes::php::protocol::Answer;
 use forkyard_sys::process;

@@ -2,7 +2,7 @@
 
 use super::Preloaders;
 use crate::master::executor::context::Context;
-use crate::master::executor::fork::{closed, refork_at};
+use crate::master::executor::generation::{closed, refork_at};
 use crate::master::executor::pools;
 use crate::master::executor::preloader::{Command, Preloader};
 use crate::master::executor::slow;

@@ -8,10 +8,10 @@ mod trial;
 mod warm;
 mod zygotes;
 
-use super::app_log::{outlet_of_preloader, whose};
 use super::context::Context;
-use super::fork::closed;
+use super::generation::closed;
 use super::output::{LINE_BYTES, Lines, read_rest};
+use super::pool_output::{outlet_of_preloader, whose};
 use super::pools::Pools;
 use super::preloader::{Command, Preloader};
 use super::processes::Who;

@@ -5,7 +5,7 @@
 
 use super::Preloaders;
 use crate::master::executor::context::Context;
-use crate::master::executor::fork::refork_at;
+use crate::master::executor::generation::refork_at;
 use crate::master::executor::output::Lines;
 use crate::master::executor::pools::Pools;
 use crate::master::executor::preloader::{ChannelInput, Command, Preloader};

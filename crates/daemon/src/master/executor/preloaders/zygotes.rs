@@ -3,7 +3,7 @@
 
 use super::Preloaders;
 use crate::master::executor::context::Context;
-use crate::master::executor::fork::closed;
+use crate::master::executor::generation::closed;
 use crate::master::executor::make::credible_reason;
 use crate::master::executor::pools::Pools;
 use crate::master::executor::preloader::Preloader;

@@ -7,10 +7,9 @@ mod plan;
 
 use super::context::Context;
 use super::make::Facts;
-use super::notices::how;
 use super::output::{Lines, read_rest};
 use super::pools::Pools;
-use super::processes::Who;
+use super::processes::{Who, how};
 use super::services::Services;
 use super::sources::Source;
 use super::spawner::{OutputLine, Purpose, Started};
