@@ -162,7 +162,7 @@ fn noise_in_a_workers_pipes_disturbs_no_other_pool() {
                 pass\n\
         print(len(open_ones), flush=True)\n\
         written = 0\n\
-        while not os.path.exists(sys.argv[2]):\n    \
+        while written <= 100_000 or not os.path.exists(sys.argv[2]):\n    \
             for one in open_ones:\n        \
                 try:\n            \
                     written += one.send(os.urandom(8) * 500, socket.MSG_DONTWAIT)\n        \
