@@ -1,7 +1,6 @@
 //! The public interface for programs that serve pools with their own functions.
 
-use forkyard_config::Workers;
-use forkyard_config::{self as config, LogTarget};
+use forkyard_config::{self as config, LogTarget, Workers};
 use forkyard_daemon::background;
 use forkyard_daemon::master::{self, Frontend, Handlers, RunError};
 use forkyard_host::logs::Log;

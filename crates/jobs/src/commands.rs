@@ -2,9 +2,8 @@
 
 use crate::client::Rights;
 use crate::store::{By, Change, Filter, Operation, Progress, Reply, Selection, SequenceChange, State};
-use base64::Engine as _;
-use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use forkyard_config::Jobs;
 use forkyard_protocol::jobs::{
     JobName, JobsAnswer, JobsRequest, NewJob, Nothing, PauseRequest, QueueName, RequestLine, RunNow,

@@ -11,7 +11,7 @@
 use crate::ffi::Php;
 use crate::preloader::{Error, Role, hold_values, lost, ready, serve, set_values, start_php};
 use crate::warm::{self, NAMING};
-use forkyard_config::{self as config};
+use forkyard_config as config;
 use forkyard_host::confine;
 use forkyard_runtimes::php::ini_snapshot::IniFiles;
 use forkyard_runtimes::php::protocol::{Answer, EXIT_START_FAILED};
@@ -21,8 +21,7 @@ use forkyard_spawn::setupper::{self, Notes};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{Side, exit_now, fork_sibling, kill_if_orphaned};
 use forkyard_sys::shared_mappings::{self, Segment};
-use forkyard_sys::{self as sys, fd, program, rights, session, signal};
-use forkyard_sys::{heap, identity, image, title};
+use forkyard_sys::{self as sys, fd, heap, identity, image, program, rights, session, signal, title};
 use forkyard_worker::Settings;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::process::ExitCode;

@@ -1,8 +1,7 @@
 //! Applies a pool's process settings: limits, root, directory, priority, user, environment.
 
 use super::context::{Settings, WorkerContext};
-use forkyard_config::Leaves;
-use forkyard_config::{CoreLimit, Pool};
+use forkyard_config::{CoreLimit, Leaves, Pool};
 use forkyard_host::confine::{self, ConfineError};
 use forkyard_sys::identity::{self as id, Identity};
 use forkyard_sys::origin::is_here;

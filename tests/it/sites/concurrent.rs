@@ -1,8 +1,7 @@
 //! Applications with concurrent requests in one instance.
 
 use super::Sites;
-use crate::it::runtimes::concurrent::APPLICATION;
-use crate::it::runtimes::concurrent::THREADED;
+use crate::it::runtimes::concurrent::{APPLICATION, THREADED};
 use crate::support::prelude::*;
 
 pub(super) struct Bench {

@@ -2,9 +2,7 @@
 
 use crate::output;
 use forkyard_protocol::jobs::{ConnectionView, JobView, KindView, QueueView, ScheduleView, SequenceView};
-use forkyard_sys::accounts;
-use forkyard_sys::clock;
-use forkyard_sys::terminal;
+use forkyard_sys::{accounts, clock, terminal};
 use std::fmt::Write as _;
 
 const BAR: usize = 30;

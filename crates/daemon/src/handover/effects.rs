@@ -3,8 +3,7 @@
 use super::plan::{Facts, Kind, Plan, plan};
 use forkyard_config::Config;
 use forkyard_protocol::handover::document::{Document, DocumentError};
-use forkyard_protocol::handover::frame;
-use forkyard_protocol::handover::names;
+use forkyard_protocol::handover::{frame, names};
 use forkyard_sys::{self as sys, inherited, memfile, process};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};

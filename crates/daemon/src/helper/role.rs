@@ -3,8 +3,7 @@
 use super::start::{DOCUMENT, FIRST, HelperStart, Role, WorkerStart};
 use forkyard_host::logs::Log;
 use forkyard_reporter;
-use forkyard_router::inspector;
-use forkyard_router::router;
+use forkyard_router::{inspector, router};
 use forkyard_runtimes::http::{Share, gateway};
 use forkyard_sys::{Error, clock, fd, heap, memfile, signal, title};
 use forkyard_worker::{GenerationContext, WorkerContext};

@@ -15,9 +15,8 @@ use forkyard_config::site;
 use forkyard_protocol::startup::{
     Proof, STARTUP_FILES, StartupFile, files_of, is_django, kind_of_entry, module_file, python_application,
 };
-use forkyard_sys::Error;
 use forkyard_sys::beneath::{self, Content, Entry, FileForm};
-use forkyard_sys::mounts;
+use forkyard_sys::{Error, mounts};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

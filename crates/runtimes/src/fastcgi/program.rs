@@ -3,10 +3,9 @@
 use super::program_socket::ProgramSocket;
 use forkyard_spawn::capture::Capture;
 use forkyard_sys::clock::ProcessClock;
-use forkyard_sys::external;
 use forkyard_sys::process::{Ended, Program, open_statm, resident_bytes};
 use forkyard_sys::socket::{Readiness, wait};
-use forkyard_sys::{Error, fd, pidfd, timeout_responder};
+use forkyard_sys::{Error, external, fd, pidfd, timeout_responder};
 use nix::errno::Errno;
 use std::ffi::CString;
 use std::fs::File;

@@ -14,8 +14,7 @@ pub use parcel::Parcel;
 pub use socket::{Message, Socket};
 
 use crate::php::protocol::{self, Answer, Command, WARM_TIMEOUT};
-use forkyard_config::PathPattern;
-use forkyard_config::sharing;
+use forkyard_config::{PathPattern, sharing};
 use forkyard_host::logs::Log;
 use forkyard_protocol::accept_notify::RestartReason;
 use forkyard_spawn::error::Category;

@@ -2,8 +2,7 @@
 
 use super::make::Facts;
 use super::output::Lines;
-use super::worker::Traceable;
-use super::worker::signal_of;
+use super::worker::{Traceable, signal_of};
 use forkyard_core::master::action::Force;
 use forkyard_core::zygotes::Members;
 use forkyard_runtimes::php::files::Fingerprint;

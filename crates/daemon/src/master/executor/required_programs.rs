@@ -1,7 +1,6 @@
 //! The programs that a pool needs in addition to its application.
 
-use forkyard_config::Pool;
-use forkyard_config::Workers;
+use forkyard_config::{Pool, Workers};
 use std::path::{Path, PathBuf};
 
 pub fn programs(pool: &Pool, directory: &Path) -> Vec<PathBuf> {

@@ -1,8 +1,7 @@
 //! The sockets of a configuration: open, missing, or unreachable and to be bound again.
 
 use super::context::{Context, InForce};
-use super::pools::Pools;
-use super::pools::RunningPool;
+use super::pools::{Pools, RunningPool};
 use super::reporter::Reporters;
 use forkyard_config::Pool;
 use forkyard_core::master::event::PoolId;

@@ -18,8 +18,7 @@ mod upstream;
 
 use super::share::Share;
 use event_loop::Gateway;
-use forkyard_config::Requests;
-use forkyard_config::{Application, Pool};
+use forkyard_config::{Application, Pool, Requests};
 use forkyard_worker::{Concurrent, EXIT_SOFTWARE, GenerationContext, OWN, WorkerContext};
 use links::{Links, Server};
 use std::time::Duration;

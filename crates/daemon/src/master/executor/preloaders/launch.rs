@@ -3,13 +3,12 @@
 use super::Preloaders;
 use crate::master::executor::context::Context;
 use crate::master::executor::generation::{closed, refork_at};
-use crate::master::executor::pools;
 use crate::master::executor::preloader::{Command, Preloader};
-use crate::master::executor::slow;
 use crate::master::executor::sources::Source;
 use crate::master::executor::spawner::Purpose;
 use crate::master::executor::start_report::account;
 use crate::master::executor::start_source::Source as StartSource;
+use crate::master::executor::{pools, slow};
 use forkyard_config::sharing;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::zygotes::Members;
