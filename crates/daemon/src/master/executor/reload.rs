@@ -2,7 +2,6 @@
 //! worker asks to restart (`pool_to_restart`).
 
 use super::context::Context;
-use super::effect::Effect;
 use super::generation::Generation;
 use super::handover::Handover;
 use super::pools::Pools;
@@ -125,9 +124,7 @@ impl Reload {
     ) {
         if let Some(asker) = self.under_way.take().and_then(|reload| reload.asker) {
             let message = "another reload came before everything was up".to_owned();
-            services
-                .effects
-                .push_back(Effect::Answered(asker, Box::new(Answer::refusal(message))));
+            services.answer(asker, Answer::refusal(message));
         }
         for (_, _, name, reason) in &changes.replaced {
             log::debug!("[pool {name}] gets new workers: {reason}");
@@ -272,11 +269,8 @@ impl Reload {
             );
         }
         if let Some(asker) = reload.asker {
-            let answer = Box::new(Answer::Reloaded(Box::new(report)));
-            context
-                .services
-                .effects
-                .push_back(Effect::Answered(asker, answer));
+            let answer = Answer::Reloaded(Box::new(report));
+            context.services.answer(asker, answer);
         }
     }
 

@@ -5,6 +5,7 @@ use forkyard_core::master::action::ExitOutcome;
 use forkyard_core::master::event::Event;
 use forkyard_host::confine::GroupParent;
 use forkyard_host::logs::Log;
+use forkyard_protocol::control::Answer;
 use forkyard_sys::fd;
 use forkyard_worker::Runtime;
 use std::cell::OnceCell;
@@ -35,6 +36,12 @@ pub(in crate::master) struct Services {
 }
 
 impl Services {
+    /// Answers a request on the control socket.
+    pub(super) fn answer(&mut self, asker: u64, answer: Answer) {
+        let answered = Effect::Answered(asker, Box::new(answer));
+        self.effects.push_back(answered);
+    }
+
     /// Raises the descriptor limit to the need of a configuration, or warns that it is too low.
     pub(super) fn make_room(&mut self, config: &Config) {
         let needed = config::descriptors(config);

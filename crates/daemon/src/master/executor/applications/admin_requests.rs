@@ -2,7 +2,6 @@
 
 use super::super::context::Context;
 use super::super::control::Rights;
-use super::super::effect::Effect;
 use super::super::helper_id::HelperId;
 use super::super::helpers::Helpers;
 use super::super::processes::{Processes, Who};
@@ -85,7 +84,7 @@ impl Applications {
                     Ok(value) => Answer::Done { value },
                     Err(message) => Answer::refusal(message),
                 };
-                answer_client(&mut context.services, asker, answer);
+                context.services.answer(asker, answer);
             }
             Asker::Lease(asker) => {
                 let lease = result.as_ref().ok().and_then(|it| it.get("lease")?.as_u64());
@@ -106,7 +105,7 @@ impl Applications {
                 self.restarts[at].take(result);
                 if self.restarts[at].waiting == 0 {
                     let answer = self.restarts.remove(at).answer();
-                    answer_client(&mut context.services, asker, answer);
+                    context.services.answer(asker, answer);
                 }
             }
             Asker::View(asker) => self.take_view(&mut context.services, asker, id, result.ok()),
@@ -313,12 +312,6 @@ impl Applications {
     }
 }
 
-fn answer_client(services: &mut Services, asker: u64, answer: Answer) {
-    services
-        .effects
-        .push_back(Effect::Answered(asker, Box::new(answer)));
-}
-
 fn refuse_for_now(services: &mut Services, asker: u64) {
-    answer_client(services, asker, Answer::refusal(NO_ROUTER.to_owned()));
+    services.answer(asker, Answer::refusal(NO_ROUTER.to_owned()));
 }
