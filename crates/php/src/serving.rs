@@ -1,4 +1,4 @@
-//! A worker whose application boots once: the script asks for each request.
+//! A worker with an application that boots once: the script asks for each request.
 
 use crate::boot::Survivors;
 use crate::ffi::{Description, Php, ScriptEnd};
@@ -13,8 +13,8 @@ use forkyard_worker::{Request, RestartReason, Tick, Worker};
 use std::ffi::{CString, c_void};
 use std::os::fd::{OwnedFd, RawFd};
 
-/// The name of the memory that changes while the worker waits. Nothing else changes then, so leftovers of a request can
-/// be detected.
+/// The name of the memory that changes while the worker waits. All other memory stays unchanged then, so leftovers of a
+/// request can be detected.
 const NAME: &str = "forkyard worker";
 const SETTINGS: [&[u8]; 2] = [b"PHP_VALUE", b"PHP_ADMIN_VALUE"];
 
@@ -81,7 +81,7 @@ impl<'p> Serving<'p> {
     }
 
     pub(crate) fn settle(&mut self) -> bool {
-        // Not while waiting for the next request, whose memory the check would change.
+        // Not while waiting for the next request: the check would change its memory.
         self.look_at_code();
         let worker = self.worker();
         let goes_on = worker.settle();
@@ -197,7 +197,7 @@ impl<'p> Serving<'p> {
         );
     }
 
-    /// Handles the script's end; voluntary unless `end` says otherwise.
+    /// Handles the script's end. It is voluntary unless `end` gives another cause.
     pub(crate) fn ended(&mut self, end: &ScriptEnd, problem: Option<&str>) {
         if !self.is_over {
             self.leaves_for = Some(match (end.is_aborted != 0, end.has_failed != 0) {

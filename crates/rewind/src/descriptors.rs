@@ -46,7 +46,7 @@ impl Descriptors {
         let first_copy = numbers.last().map_or(0, |last| last + 1);
         (self.count, self.first_copy, self.last) = (0, first_copy, first_copy - 1);
         for own in needed.filter(|own| **own >= 0) {
-            // SAFETY: the caller's descriptor, whose number changes.
+            // SAFETY: the caller's descriptor; its number changes.
             let moved = unsafe { libc::fcntl(*own, libc::F_DUPFD_CLOEXEC, first_copy) };
             if moved < 0 {
                 return Err(failed("fcntl", *own));
@@ -100,7 +100,7 @@ impl Descriptors {
         Ok(())
     }
 
-    /// Closes all others except `kept`. `is_thorough`: restores unchanged ones, too.
+    /// Closes all others except `kept`. `is_thorough`: also restores unchanged ones.
     pub(super) fn put_back(&self, kept: &[i32], is_thorough: bool) -> std::result::Result<(), Unrewindable> {
         let all = &self.all[..self.count];
         if !self.is_exact && !is_thorough {
@@ -137,8 +137,8 @@ impl Descriptor {
     fn put_back(&self) -> std::result::Result<(), Unrewindable> {
         let flags = if self.is_close_on_exec { libc::O_CLOEXEC } else { 0 };
         let arguments = [self.copy as usize, self.number as usize, flags as usize, 0, 0, 0];
-        // SAFETY: from now on the process's descriptors are those of the snapshot; nothing that runs here owns another
-        // one.
+        // SAFETY: from now on the process has the snapshot's descriptors; nothing that runs here owns
+        // another one.
         match unsafe { call(libc::SYS_dup3, arguments) } {
             Ok(_) => Ok(()),
             Err(_) => Err(Unrewindable::Descriptor),

@@ -45,8 +45,8 @@ pub(in crate::master) struct Orphans {
 }
 
 impl Orphans {
-    /// Ends or remembers what a worker has left behind. Call it before the worker is reaped, while its number is still
-    /// its own.
+    /// Ends or remembers the processes that a worker leaves behind. Call it before the worker is reaped, while its
+    /// number is still its own.
     pub(super) fn part_from(&mut self, context: &Context, pid: i32, exit: Ended) {
         let Some(Who::Worker(worker)) = context.processes.by_pid.get(&pid) else {
             return;
@@ -130,7 +130,7 @@ impl Orphans {
     }
 }
 
-/// The facts about an ended worker. `None`: the processes of its kind are left alone, or it can have none.
+/// The facts about an ended worker. `None`: the runtime leaves such processes alone, or starts none.
 fn departed(pools: &Pools, id: WorkerId, pid: i32, exit: Ended, daemon_stops: bool) -> Option<Departed> {
     let worker = pools.workers.get(&id)?;
     let generation = pools.generations.get(&worker.generation)?;
