@@ -66,7 +66,7 @@ impl Master {
                     None => self.mode,
                 },
                 last_reload: match rights {
-                    Rights::All => self.executor.reload.trouble().cloned(),
+                    Rights::All => self.executor.context.handover.trouble().cloned(),
                     Rights::Own(_) => None,
                 },
                 program: match rights {
@@ -89,7 +89,8 @@ impl Master {
                 Ok(None)
             }
             Request::Error { id, format } => {
-                Ok(Some(self.executor.error_report(rights, id.as_deref(), *format)))
+                let source = self.executor.status_source();
+                Ok(Some(source.error_report(rights, id.as_deref(), *format)))
             }
             Request::Upgrade {} => match self.lifecycle.why_no_upgrade() {
                 Some(why) => Err(Answer::refusal(why.to_owned())),

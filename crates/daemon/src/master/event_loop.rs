@@ -149,7 +149,10 @@ impl Master {
         let is_more = match source {
             Source::Status(pool) => {
                 let serving = self.manager.serving(pool);
-                self.executor.reporter_needed(pool, serving);
+                let executor = &mut self.executor;
+                executor
+                    .reporters
+                    .needed(&mut executor.context, &executor.preloaders, pool, serving);
                 false
             }
             other => self.executor.on_ready(other),

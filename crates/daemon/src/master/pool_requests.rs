@@ -108,7 +108,10 @@ impl Master {
         let (wanted, mut changes) = self.executor.prepare(config, ReloadScope::One(id))?;
         changes.kept.clear();
         changes.skipped.clear();
-        self.executor.begin_reload(changes, Vec::new(), asker, None);
+        let services = &mut self.executor.context.services;
+        self.executor
+            .reload
+            .begin(services, changes, Vec::new(), asker, None);
         self.tell(Event::Apply(wanted));
         Ok(())
     }
@@ -210,7 +213,10 @@ impl Master {
         let (wanted, mut changes) = prepared.map_err(unchanged)?;
         changes.skipped.retain(|one| !before.contains(one));
         super::frontend::say_skipped(&changes.skipped);
-        self.executor.begin_reload(changes, Vec::new(), Some(asker), None);
+        let services = &mut self.executor.context.services;
+        self.executor
+            .reload
+            .begin(services, changes, Vec::new(), Some(asker), None);
         self.tell(Event::Apply(wanted));
         Ok(None)
     }

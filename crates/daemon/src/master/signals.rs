@@ -178,7 +178,7 @@ impl Master {
             }
         };
         let global = config.global.clone();
-        let sockets = self.executor.named_sockets();
+        let sockets = self.executor.reporters.named_sockets(&self.executor.context);
         let starts = self.executor.context.services.starts(&config);
         match self.executor.prepare(config, extent) {
             Ok((wanted, changes)) => {
@@ -196,7 +196,10 @@ impl Master {
                 self.executor.jobs.set(&mut self.executor.context);
                 self.service.set_bulletin(global.systemd_interval);
                 say_skipped(&changes.skipped);
-                self.executor.begin_reload(changes, sockets, asker, Some(by));
+                let services = &mut self.executor.context.services;
+                self.executor
+                    .reload
+                    .begin(services, changes, sockets, asker, Some(by));
                 self.tell(Event::Apply(wanted));
                 sys::heap::trim();
                 Ok(())
@@ -227,8 +230,8 @@ impl Master {
     }
 
     fn refuse_reload(&mut self, by: ReloadCause, errors: Vec<Complaint>) -> Answer {
-        self.executor
-            .remember_reload(LastReload::refused(clock::epoch_seconds(), by, &errors));
+        let last = LastReload::refused(clock::epoch_seconds(), by, &errors);
+        self.executor.context.handover.remember_reload(last);
         Answer::Error {
             message: "the configuration is not reloaded, the old one stays in force".to_owned(),
             errors,

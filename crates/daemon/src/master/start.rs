@@ -85,7 +85,7 @@ pub fn run(
     // Keeps the previous result if the same configuration was read, or none could be.
     let reload_before = reload_before.filter(|_| before.as_ref() == Some(&config));
     executor.orphans.daemon_stops = stopping.is_some();
-    let adopted = executor.adopt(inherited, &config);
+    let adopted = executor.context.adopt(&mut executor.programs, inherited, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut manager = Manager::default();
     if let Some(adopted) = &adopted {
@@ -99,7 +99,10 @@ pub fn run(
     let starts = executor.context.services.starts(&config);
     executor.context.in_force.hold(starts);
     if adopted.is_none() {
-        executor.start_first_zygote(&config);
+        executor
+            .preloaders
+            .start_first_zygote(&mut executor.context, &config);
+        executor.settle();
     }
     let opened = open(
         &mut executor,
@@ -123,7 +126,7 @@ pub fn run(
         }
     };
     if let Some(last) = reload_before {
-        executor.remember_reload(last);
+        executor.context.handover.remember_reload(last);
     }
     say_skipped(&changes.skipped);
     executor.jobs.set(&mut executor.context);
@@ -183,13 +186,14 @@ fn open(
     let opened = match (executor.prepare(config, ReloadScope::All), before) {
         (Ok(opened), _) => {
             let last = LastReload::applied(clock::epoch_seconds(), by, &opened.1.skipped);
-            executor.remember_reload(last);
+            executor.context.handover.remember_reload(last);
             opened
         }
         (Err(error), Some(before)) => {
             log::error!("the configuration can't be applied, the one before it stays in force: {error}");
             let errors = [Complaint::text(error.to_string())];
-            executor.remember_reload(LastReload::refused(clock::epoch_seconds(), by, &errors));
+            let last = LastReload::refused(clock::epoch_seconds(), by, &errors);
+            executor.context.handover.remember_reload(last);
             executor
                 .prepare(before, ReloadScope::All)
                 .map_err(RunError::Apply)?

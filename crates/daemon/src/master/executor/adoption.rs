@@ -50,7 +50,7 @@ enum AdoptError {
 impl Context {
     /// Adopts the running generations, and returns the event for the core, or `None` if there are none. `config` is
     /// used if the previous configuration is unknown.
-    pub(super) fn adopt(
+    pub(in crate::master) fn adopt(
         &mut self,
         programs: &mut Programs,
         inherited: InheritedState,

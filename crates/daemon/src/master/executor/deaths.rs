@@ -150,6 +150,7 @@ impl Pools {
         };
         worker.told.get_or_insert((StopRequest::Retire, clock::now()));
         let (generation, slot) = (worker.generation, worker.slot);
+        handover.generation_changed(generation);
         self.close_stop_pipe(handover, id);
         if let Some(resources) = self.resources(generation) {
             header::set_retire(resources.board.header(), slot as usize, true);
@@ -189,6 +190,7 @@ impl Pools {
             return;
         };
         worker.told = Some((told, clock::now()));
+        handover.generation_changed(worker.generation);
         if let Err(error) = send(worker) {
             log::error!("[pool {}] {error}", self.name_worker(id).0);
         }

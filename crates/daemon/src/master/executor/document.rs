@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::generation::Generation as ExecutorGeneration;
-use super::handover_changes::Stale;
+use super::handover::Stale;
 use super::jobs::Jobs;
 use super::pools::{Pools, RunningPool};
 use super::programs::Programs;
@@ -16,7 +16,6 @@ use forkyard_protocol::handover::document::{
     Document, HttpSocket, SavedGeneration, SavedPool, SavedWorker, Stopping, VERSION,
 };
 use forkyard_protocol::handover::names;
-use forkyard_protocol::last_reload::LastReload;
 use forkyard_sys::process;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +26,6 @@ pub(super) struct LeftState<'e> {
     pub(super) programs: &'e Programs,
     pub(super) reporters: &'e Reporters,
     pub(super) jobs: &'e Jobs,
-    pub(super) last_reload: Option<&'e LastReload>,
 }
 
 impl<'e> LeftState<'e> {
@@ -51,7 +49,7 @@ impl<'e> LeftState<'e> {
             descriptor_limit: self.context.services.descriptor_limit,
             last_pool: self.context.pools.last_pool,
             last_generation: self.context.pools.last_generation,
-            last_reload: self.last_reload.cloned(),
+            last_reload: self.context.handover.last_reload.clone(),
             pools,
             generations,
         }
@@ -62,7 +60,7 @@ impl<'e> LeftState<'e> {
             stopping,
             last_pool: self.context.pools.last_pool,
             last_generation: self.context.pools.last_generation,
-            last_reload: self.last_reload.cloned(),
+            last_reload: self.context.handover.last_reload.clone(),
             ..Changes::default()
         };
         let mut stale_pools = stale.pools.clone();

@@ -1,8 +1,7 @@
 //! Stores descriptors and the document with the service manager, so that another master can follow a killed one.
 
 use super::context::InForce;
-use super::handover::Handover;
-use super::handover_changes::Stale;
+use super::handover::{Handover, Stale};
 use super::pools::Pools;
 use super::worker::WorkerProcess;
 use forkyard_config::{self as config, Config};

@@ -47,7 +47,6 @@ mod snapshot;
 
 mod counters;
 mod fd_store;
-mod handover_changes;
 mod notices;
 mod opcache_cache;
 mod services;
@@ -67,22 +66,20 @@ mod worker;
 mod worker_output;
 mod zygote;
 
-use crate::handover::InheritedState;
 use applications::Applications;
 use context::{Context, InForce};
 use control::Control;
 use document::LeftState;
 use forkyard_base::tick::Tick;
 use forkyard_config::Config;
-use forkyard_core::master::event::{Adopted, CoreConfig, Event, GenerationId, PoolId};
+use forkyard_core::master::event::{CoreConfig, Event};
 use forkyard_core::master::manager::Manager;
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::master::reload_plan::Changes;
 use forkyard_core::zygotes::Renewal;
 use forkyard_host::logs::Log;
-use forkyard_protocol::control::{Answer, Format};
+use forkyard_protocol::control::Answer;
 use forkyard_protocol::handover::document::Stopping;
-use forkyard_protocol::last_reload::{LastReload, ReloadCause};
 use forkyard_sys::notify::Notifier;
 use forkyard_sys::process;
 use handover::Handover;
@@ -94,7 +91,7 @@ use pools::Pools;
 use preloaders::Preloaders;
 use processes::Processes;
 use programs::Programs;
-use reload::{NamedSocket, Reload};
+use reload::Reload;
 use reporter::Reporters;
 use services::Services;
 use sources::Sources;
@@ -122,8 +119,8 @@ const MOST_REAPED: usize = 256;
 pub(super) struct Executor {
     pub(super) context: Context,
     pub(super) preloaders: Preloaders,
-    programs: Programs,
-    reporters: Reporters,
+    pub(super) programs: Programs,
+    pub(super) reporters: Reporters,
     pub(super) jobs: Jobs,
     pub(super) applications: Applications,
     pub(super) reload: Reload,
@@ -240,34 +237,15 @@ impl Executor {
     }
 
     fn renew(&mut self) {
-        let sockets = self.named_sockets();
+        let sockets = self.reporters.named_sockets(&self.context);
         match self.prepare(self.context.in_force.config.clone(), ReloadScope::All) {
             Ok((wanted, changes)) => {
-                self.begin_reload(changes, sockets, None, None);
+                self.reload
+                    .begin(&mut self.context.services, changes, sockets, None, None);
                 self.context.services.happened.push_back(Event::Apply(wanted));
             }
             Err(error) => log::error!("the old processes stay: {error}"),
         }
-    }
-
-    pub(in crate::master) fn named_sockets(&self) -> Vec<NamedSocket> {
-        reload::named_sockets(&self.context, &self.reporters)
-    }
-
-    /// Begins to follow a reload. Must run before the core learns of it.
-    pub(in crate::master) fn begin_reload(
-        &mut self,
-        changes: Changes,
-        sockets: Vec<NamedSocket>,
-        asker: Option<u64>,
-        by: Option<ReloadCause>,
-    ) {
-        self.reload
-            .begin(&mut self.context.services, changes, sockets, asker, by);
-    }
-
-    pub(in crate::master) fn remember_reload(&mut self, last: LastReload) {
-        self.reload.remember(&mut self.context.handover, last);
     }
 
     fn left_state(&self) -> LeftState<'_> {
@@ -276,27 +254,15 @@ impl Executor {
             programs: &self.programs,
             reporters: &self.reporters,
             jobs: &self.jobs,
-            last_reload: self.reload.last.as_ref(),
         }
     }
 
-    fn status_source(&self) -> StatusSource<'_> {
+    pub(in crate::master) fn status_source(&self) -> StatusSource<'_> {
         StatusSource {
             context: &self.context,
             programs: &self.programs,
             applications: &self.applications,
-            last_reload: self.reload.last.as_ref(),
         }
-    }
-
-    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
-        self.status_source().error_report(rights, id, format)
-    }
-
-    /// Adopts the running generations, and returns the event for the core, or `None` if there are none. `config` is
-    /// used if the previous configuration is unknown.
-    pub(in crate::master) fn adopt(&mut self, inherited: InheritedState, config: &Config) -> Option<Adopted> {
-        self.context.adopt(&mut self.programs, inherited, config)
     }
 
     fn stored_names(&self) -> HashSet<String> {
@@ -377,11 +343,6 @@ impl Executor {
         self.settle();
     }
 
-    pub(in crate::master) fn start_first_zygote(&mut self, config: &Config) {
-        self.preloaders.start_first_zygote(&mut self.context, config);
-        self.settle();
-    }
-
     pub(in crate::master) fn reap(&mut self) {
         // Preloaders' messages first, so that children are known.
         self.preloaders.hear_all(&mut self.context);
@@ -406,11 +367,6 @@ impl Executor {
             self.settle();
         }
         self.orphans.settle();
-    }
-
-    pub(in crate::master) fn reporter_needed(&mut self, pool: PoolId, serving: Option<GenerationId>) {
-        self.reporters
-            .needed(&mut self.context, &self.preloaders, pool, serving);
     }
 
     /// Lets every router finish. Returns `false` if there is none.

@@ -151,6 +151,7 @@ impl Context {
     }
 
     pub(super) fn drop_generation(&mut self, id: GenerationId) {
+        self.handover.generation_leaves(&self.pools, id);
         self.pools.take_over_counts(id);
         let Some(mut generation) = self.pools.generations.remove(&id) else {
             return;
@@ -172,6 +173,7 @@ impl Context {
     }
 
     pub(super) fn close_pool(&mut self, id: PoolId) {
+        self.handover.pool_changed(id);
         self.pools.unwatch(&mut self.services, id);
         self.services.effects.push_back(Effect::PoolClosed(id));
         if let Some(pool) = self.pools.by_id.remove(&id) {

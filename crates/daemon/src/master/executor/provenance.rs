@@ -1,6 +1,7 @@
 //! The sources of a generation and their changes ([`forkyard_core::master::reload_diff`] decides what follows).
 
 use super::generation::Generation;
+use super::handover::Handover;
 use super::make::Facts;
 use super::pools::{Pools, RunningPool};
 use super::services::Services;
@@ -69,10 +70,11 @@ impl Pools {
         }
     }
 
-    pub(super) fn note(&mut self, fact: Fact) {
+    pub(super) fn note(&mut self, handover: &mut Handover, fact: Fact) {
         match fact {
             Fact::Serves(id) => {
                 if let Some(pool) = self.generations.get(&id).map(|generation| generation.pool) {
+                    handover.pool_changed(pool);
                     self.serves(pool, id);
                 }
             }

@@ -3,9 +3,7 @@
 
 use super::context::Context;
 use super::generation::Generation;
-use super::handover::Handover;
 use super::pools::Pools;
-use super::reporter::Reporters;
 use super::services::Services;
 use forkyard_base::tick::Tick;
 use forkyard_config::Address;
@@ -30,7 +28,6 @@ const MOST_ARGUMENTS: usize = 11;
 
 #[derive(Debug, Default)]
 pub(in crate::master) struct Reload {
-    pub(super) last: Option<LastReload>,
     pub(super) under_way: Option<UnderWay>,
     pub(super) restarts: RestartRequests,
 }
@@ -68,7 +65,7 @@ pub(super) struct UnderWay {
 /// A listening socket: its descriptor, and php-fpm's name for it.
 pub(in crate::master) type NamedSocket = (RawFd, String);
 
-fn named(listener: &Listener) -> NamedSocket {
+pub(super) fn named(listener: &Listener) -> NamedSocket {
     let socket = listener.socket.as_fd();
     let bound = match &listener.address {
         Address::Tcp(address) => Some(Bound::Port(*address)),
@@ -135,11 +132,6 @@ impl Reload {
             asker,
             by,
         });
-    }
-
-    pub(in crate::master) fn remember(&mut self, handover: &mut Handover, last: LastReload) {
-        self.last = Some(last);
-        handover.last_reload_changed();
     }
 
     pub(super) fn note(&mut self, context: &mut Context, fact: Fact) {
@@ -263,20 +255,13 @@ impl Reload {
             say_as_fpm(&reload.sockets, context.in_force.config.global.systemd_interval);
         }
         if let Some(by) = reload.by {
-            self.remember(
-                &mut context.handover,
-                LastReload::over(clock::epoch_seconds(), by, &report),
-            );
+            let last = LastReload::over(clock::epoch_seconds(), by, &report);
+            context.handover.remember_reload(last);
         }
         if let Some(asker) = reload.asker {
             let answer = Answer::Reloaded(Box::new(report));
             context.services.answer(asker, answer);
         }
-    }
-
-    /// The last reload, if the written configuration is not in force.
-    pub(in crate::master) fn trouble(&self) -> Option<&LastReload> {
-        self.last.as_ref().filter(|last| !last.is_done())
     }
 
     pub(super) fn is_reloading(&self) -> bool {
@@ -288,17 +273,4 @@ impl Reload {
             reload.progress.forget(id);
         }
     }
-}
-
-/// All pools' listening sockets, in the configuration's order.
-pub(in crate::master) fn named_sockets(context: &Context, reporters: &Reporters) -> Vec<NamedSocket> {
-    let mut sockets = Vec::new();
-    for wanted in &context.in_force.config.pools {
-        let Some((id, pool)) = context.pools.by_id.of(&wanted.name).next() else {
-            continue;
-        };
-        sockets.extend(pool.listener.as_ref().map(named));
-        sockets.extend(reporters.listener(id).map(named));
-    }
-    sockets
 }

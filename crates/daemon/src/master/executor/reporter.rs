@@ -8,6 +8,7 @@ use super::helper_process::HelperProcess;
 use super::pools::Pools;
 use super::preloader::Preloader;
 use super::preloaders::Preloaders;
+use super::reload::{NamedSocket, named};
 use super::sources::Source;
 use crate::helper::Role;
 use forkyard_config::Listen;
@@ -125,7 +126,7 @@ impl Reporters {
     }
 
     /// A client has connected.
-    pub(super) fn needed(
+    pub(in crate::master) fn needed(
         &mut self,
         context: &mut Context,
         preloaders: &Preloaders,
@@ -232,6 +233,19 @@ impl Reporters {
         let process = context.helpers.remove(sources, HelperId::Reporter(pool));
         process.iter().for_each(HelperProcess::kill);
         Some(reporter.listener)
+    }
+
+    /// All pools' listening sockets, in the configuration's order.
+    pub(in crate::master) fn named_sockets(&self, context: &Context) -> Vec<NamedSocket> {
+        let mut sockets = Vec::new();
+        for wanted in &context.in_force.config.pools {
+            let Some((id, pool)) = context.pools.by_id.of(&wanted.name).next() else {
+                continue;
+            };
+            sockets.extend(pool.listener.as_ref().map(named));
+            sockets.extend(self.listener(id).map(named));
+        }
+        sockets
     }
 
     /// Refuses a pool's requests with its generation's last failure.

@@ -1,6 +1,7 @@
 //! Routes the core's actions, ready sources, ended children and effects to the parts. [`super`] has the rest of the
 //! executor; no other file knows all parts.
 
+use super::context::Context;
 use super::control::Rights;
 use super::effect::Effect;
 use super::helper_id::{HelperId, HelperStep};
@@ -15,144 +16,109 @@ use forkyard_sys::{clock, process};
 
 impl Executor {
     pub(in crate::master) fn perform(&mut self, action: Action) {
-        self.context.handover.note_change(&self.context.pools, &action);
+        let context = &mut self.context;
+        let Context {
+            services,
+            pools,
+            handover,
+            ..
+        } = context;
         match action {
-            Action::Watch(pool) => self.context.pools.watch(&mut self.context.services, pool),
-            Action::Unwatch(pool) => self.context.pools.unwatch(&mut self.context.services, pool),
-            Action::SetWakeOnAccept(generation, notify) => {
-                self.context.pools.set_wake_on_accept(generation, notify)
+            Action::Watch(pool) => pools.watch(services, pool),
+            Action::Unwatch(pool) => pools.unwatch(services, pool),
+            Action::SetWakeOnAccept(generation, notify) => pools.set_wake_on_accept(generation, notify),
+            Action::TakeSnapshot(generation) => pools.take_snapshot(services, generation),
+            Action::StartPreloader(id) if pools.has_program(id) => self.programs.start(context, id),
+            Action::StartPreloader(id) => self.preloaders.start(context, id),
+            Action::StopPreloader(id, force) => {
+                handover.generation_leaves(pools, id);
+                match self.programs.running.contains_key(&id) {
+                    true => self.programs.stop(context, id, force),
+                    false => self.preloaders.stop(context, id, force),
+                }
             }
-            Action::TakeSnapshot(generation) => self
-                .context
-                .pools
-                .take_snapshot(&mut self.context.services, generation),
-            Action::StartPreloader(id) if self.context.pools.has_program(id) => {
-                self.programs.start(&mut self.context, id);
-            }
-            Action::StartPreloader(id) => self.preloaders.start(&mut self.context, id),
-            Action::StopPreloader(id, force) if self.programs.running.contains_key(&id) => {
-                self.programs.stop(&mut self.context, id, force);
-            }
-            Action::StopPreloader(id, force) => self.preloaders.stop(&mut self.context, id, force),
             Action::UnavailableResponder(pool, generation, wait) => {
-                self.reporters.refuse(&mut self.context, pool, generation, wait)
+                self.reporters.refuse(context, pool, generation, wait)
             }
-            Action::StopUnavailableResponder(pool) => self.reporters.stop_refusing(&mut self.context, pool),
-            Action::Promote(worker, id) => self.preloaders.promote(&mut self.context, worker, id),
-            Action::SwitchMold(generation) => self
-                .context
-                .pools
-                .switch_mold(&mut self.context.services, generation),
-            Action::StopNextMold(id, force) => {
-                self.preloaders.stop_next_mold(&mut self.context, id, force);
-            }
-            Action::Fork(worker, generation, slot) => self.context.fork(worker, generation, slot.0),
-            Action::Retire(worker) => self.context.pools.retire(&mut self.context.handover, worker),
+            Action::StopUnavailableResponder(pool) => self.reporters.stop_refusing(context, pool),
+            Action::Promote(worker, id) => self.preloaders.promote(context, worker, id),
+            Action::SwitchMold(generation) => pools.switch_mold(services, generation),
+            Action::StopNextMold(id, force) => self.preloaders.stop_next_mold(context, id, force),
+            Action::Fork(worker, generation, slot) => context.fork(worker, generation, slot.0),
+            Action::Retire(worker) => pools.retire(handover, worker),
             Action::Fill(order, worker) => self.applications.fill_order(order, worker),
-            Action::Fail(order) => self.applications.fail_order(&self.context, order),
-            Action::Wake(pool) => self.context.pools.wake_worker(pool),
-            Action::RespondTimeout(worker) => self
-                .context
-                .pools
-                .respond_timeout(&mut self.context.handover, worker),
-            Action::Kill(worker, force) => self.context.pools.kill(&mut self.context.handover, worker, force),
-            Action::Publish(generation, figures) => self.context.pools.publish(generation, figures),
-            Action::Trace(worker) => self.context.trace(worker),
+            Action::Fail(order) => self.applications.fail_order(context, order),
+            Action::Wake(pool) => pools.wake_worker(pool),
+            Action::RespondTimeout(worker) => pools.respond_timeout(handover, worker),
+            Action::Kill(worker, force) => pools.kill(handover, worker, force),
+            Action::Publish(generation, figures) => pools.publish(generation, figures),
+            Action::Trace(worker) => context.trace(worker),
             Action::Renew => self.renew(),
-            Action::DropGeneration(generation) => self.context.drop_generation(generation),
-            Action::ClosePool(pool) => self.context.close_pool(pool),
+            Action::DropGeneration(generation) => context.drop_generation(generation),
+            Action::ClosePool(pool) => context.close_pool(pool),
             Action::Note(fact) => {
-                self.reload.note(&mut self.context, fact);
+                self.reload.note(context, fact);
                 if let Fact::Serves(id) = fact {
                     self.programs.takes_over(id);
                 }
-                self.context.pools.note(fact);
+                context.pools.note(&mut context.handover, fact);
             }
             Action::Say(notice) => {
                 let is_reloading = self.reload.is_reloading();
-                notices::say(
-                    &mut self.context,
-                    &self.preloaders,
-                    &self.programs,
-                    is_reloading,
-                    &notice,
-                );
+                notices::say(context, &self.preloaders, &self.programs, is_reloading, &notice);
             }
-            Action::Exit(outcome) => self.context.services.outcome = Some(outcome),
+            Action::Exit(outcome) => services.outcome = Some(outcome),
         }
         self.settle();
     }
 
     /// Handles a ready source. Returns `true` if it has more.
     pub(in crate::master) fn on_ready(&mut self, source: Source) -> bool {
-        if !self.context.has_room(&self.preloaders, source) {
+        let context = &mut self.context;
+        if !context.has_room(&self.preloaders, source) {
             return false;
         }
+        let Context {
+            services,
+            pools,
+            helpers,
+            ..
+        } = context;
         match source {
-            Source::Work(pool) => {
-                self.context.pools.work_waits(&mut self.context.services, pool);
-                false
+            Source::ChildAccept(generation) => return context.accept_notify(generation),
+            Source::Messages(generation) => return pools.read_messages(services, generation),
+            Source::Reports(generation) => return pools.hear_reports(generation),
+            Source::Output(worker, index) => return pools.read_output(services, worker, index),
+            Source::Preloader(pid) => return self.preloaders.hear(context, pid),
+            Source::HelperChannel(HelperId::Jobs) => return self.jobs.hear(context),
+            Source::HelperChannel(id) => return self.applications.hear(context, id),
+            Source::HelperMessages(id) => return helpers.read_messages(services, id),
+            Source::PreloaderOutput(pid) => return self.preloaders.read_output(services, pools, pid),
+            Source::ProgramOutput(id, index) => {
+                return self.programs.read_output(services, pools, id, index);
             }
-            Source::ChildAccept(generation) => self.context.accept_notify(generation),
-            Source::Messages(generation) => self
-                .context
-                .pools
-                .read_messages(&self.context.services, generation),
-            Source::Reports(generation) => self.context.pools.hear_reports(generation),
-            Source::Output(worker, index) => {
-                self.context
-                    .pools
-                    .read_output(&mut self.context.services, worker, index)
-            }
-            Source::Preloader(pid) => self.preloaders.hear(&mut self.context, pid),
-            Source::Second(generation) => {
-                self.preloaders.hear_next_mold(&mut self.context, generation);
-                false
-            }
+            Source::Rehearsal => return context.handover.hear_rehearsal(services),
+            Source::Control(which) => return self.control.accept(context, &self.applications, which),
+            Source::Work(pool) => pools.work_waits(services, pool),
+            Source::Second(generation) => self.preloaders.hear_next_mold(context, generation),
             // The loop handles it.
-            Source::Status(_) => false,
-            Source::HelperChannel(HelperId::Jobs) => self.jobs.hear(&mut self.context),
-            Source::HelperChannel(id) => self.applications.hear(&mut self.context, id),
-            Source::HelperMessages(id) => self.context.helpers.read_messages(&mut self.context.services, id),
+            Source::Status(_) => {}
             Source::Spawner(token) => {
                 // The channels of starting preloaders first.
-                self.preloaders.hear_starting(&mut self.context);
+                self.preloaders.hear_starting(context);
                 self.settle();
                 self.context.spawner.ready(token);
-                false
             }
-            Source::PreloaderOutput(pid) => {
-                self.preloaders
-                    .read_output(&mut self.context.services, &self.context.pools, pid)
-            }
-            Source::ProgramOutput(id, index) => {
-                self.programs
-                    .read_output(&mut self.context.services, &self.context.pools, id, index)
-            }
-            Source::AppLogRoom(id) => {
-                self.context.room_in_app_log(id, clock::now());
-                false
-            }
+            Source::AppLogRoom(id) => context.room_in_app_log(id, clock::now()),
             Source::Foreign(worker) => {
-                self.orphans.part_from_foreign(&self.context.pools, worker);
-                self.context.foreign_ended(worker);
-                false
+                self.orphans.part_from_foreign(pools, worker);
+                context.foreign_ended(worker);
             }
-            Source::Rehearsal => self.context.handover.hear_rehearsal(&mut self.context.services),
-            Source::Control(which) => self.control.accept(&mut self.context, &self.applications, which),
-            Source::WarmUp(id) => {
-                self.preloaders.warmed_up(&mut self.context.services, id);
-                false
-            }
-            Source::Directories => {
-                self.watch.read();
-                false
-            }
-            Source::ControlSession(id) => {
-                self.control.on_session_ready(&mut self.context, id);
-                false
-            }
+            Source::WarmUp(id) => self.preloaders.warmed_up(services, id),
+            Source::Directories => self.watch.read(),
+            Source::ControlSession(id) => self.control.on_session_ready(context, id),
         }
+        false
     }
 
     pub(super) fn reaped(&mut self, pid: i32, ended: Ended, micros: u64) {
@@ -192,39 +158,38 @@ impl Executor {
                 }
                 continue;
             };
+            let context = &mut self.context;
             match effect {
                 Effect::RestartAsked(request) => self.reload.restarts.add(request),
-                Effect::WorkerUp(worker) => self.applications.instance_up(&self.context, worker),
+                Effect::WorkerUp(worker) => self.applications.instance_up(context, worker),
                 Effect::GenerationDropped(generation) => {
                     self.reload.forget_reload_of(generation);
                     self.programs.running.remove(&generation);
                     self.preloaders.zygotes_to_check = true;
                 }
                 Effect::PoolClosed(pool) => {
-                    let limit = self.context.in_force.config.global.process_control_timeout;
-                    self.reporters.close(&mut self.context, pool);
-                    self.applications.dismiss(&mut self.context, pool, limit);
+                    let limit = context.in_force.config.global.process_control_timeout;
+                    self.reporters.close(context, pool);
+                    self.applications.dismiss(context, pool, limit);
                     self.applications.forget_application(pool);
                 }
                 Effect::PoolConfigured(it) => {
                     let wanted = it.settings.pages.status_listen.as_deref();
                     self.reporters
-                        .set(&mut self.context, it.pool, &it.settings.name, wanted, it.status);
-                    self.applications
-                        .set(&mut self.context, it.pool, &it.settings, it.extent);
+                        .set(context, it.pool, &it.settings.name, wanted, it.status);
+                    self.applications.set(context, it.pool, &it.settings, it.extent);
                 }
                 Effect::WorkerPrepared(worker, generation, own) => {
-                    let forked = self.preloaders.fork(&mut self.context, worker, generation, own);
-                    if let Err(error) = forked {
-                        self.context.cant_fork(worker, generation, &error);
+                    if let Err(error) = self.preloaders.fork(context, worker, generation, own) {
+                        context.cant_fork(worker, generation, &error);
                     }
                 }
                 Effect::WorkerNotForked(worker) => self.applications.instance_not_made(worker),
                 Effect::WorkerEnded(worker, pid, exit) => {
-                    self.jobs.note_death(&mut self.context, worker, pid, exit);
-                    self.context.worker_gone(worker, pid, exit);
+                    self.jobs.note_death(context, worker, pid, exit);
+                    context.worker_gone(worker, pid, exit);
                 }
-                Effect::WorkerGone(worker) => self.applications.instance_gone(&self.context, worker),
+                Effect::WorkerGone(worker) => self.applications.instance_gone(context, worker),
                 Effect::StartFailed(generations, report) => {
                     self.applications.note_failure(&generations, &report);
                 }
@@ -233,7 +198,7 @@ impl Executor {
                     self.applications.note_death(generation, &report);
                 }
                 Effect::Helper(id, step) => self.follow_helper(id, step),
-                Effect::Answered(asker, answer) => self.control.answer(&mut self.context, asker, &answer),
+                Effect::Answered(asker, answer) => self.control.answer(context, asker, &answer),
                 Effect::StatusDue(asker, views) => {
                     let orphans = self.orphans.count();
                     let mut status = self.status_source().status(&orphans, &views);
@@ -243,7 +208,7 @@ impl Executor {
                     self.answer(asker, &Answer::Status(Box::new(status)));
                 }
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
-                Effect::SessionEnded(session) => self.applications.end_leases(&self.context.helpers, session),
+                Effect::SessionEnded(session) => self.applications.end_leases(&context.helpers, session),
             }
         }
     }

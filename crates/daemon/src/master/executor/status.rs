@@ -14,7 +14,6 @@ use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::failed_starts::KeptReport;
 use forkyard_host::listen::{Listener, ListenerState};
 use forkyard_protocol::control::{self as protocol, Answer, Format, LastError, Status, WorkerLimits};
-use forkyard_protocol::last_reload::LastReload;
 use forkyard_scoreboard::{RequestStage, slot_reader};
 use forkyard_sys::clock::{self, ProcessClock};
 use forkyard_sys::invocation::{self, Invocation};
@@ -23,11 +22,10 @@ use forkyard_worker::{BackendStage, BackendStatus};
 use std::collections::HashMap;
 
 /// The parts that a status shows.
-pub(super) struct StatusSource<'e> {
+pub(in crate::master) struct StatusSource<'e> {
     pub(super) context: &'e Context,
     pub(super) programs: &'e Programs,
     pub(super) applications: &'e Applications,
-    pub(super) last_reload: Option<&'e LastReload>,
 }
 
 impl StatusSource<'_> {
@@ -116,7 +114,7 @@ impl StatusSource<'_> {
             config: self.context.in_force.config.path.display().to_string(),
             pools,
             skipped: self.context.in_force.config.skipped.clone(),
-            last_reload: self.last_reload.cloned(),
+            last_reload: self.context.handover.last_reload.clone(),
             log: Some(logs::of_daemon(&self.context.in_force.config.global.error_log)),
             replaced: invocation::get().is_some_and(Invocation::is_replaced),
             jobs: super::jobs::status(&self.context.in_force),
@@ -141,7 +139,7 @@ impl StatusSource<'_> {
     }
 
     /// A report of a failed start or of a worker's death during a job, for root and the application's user.
-    pub(super) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
+    pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
         let may_read = |found: &KeptReport<'_>| match rights {
             Rights::All => true,
             Rights::Own(uid) => found.uid() == uid,

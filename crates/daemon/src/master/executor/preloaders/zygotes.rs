@@ -130,7 +130,7 @@ impl Preloaders {
 
     /// Starts one zygote that several pools can use before the first configuration's pools are opened: that takes as
     /// long as PHP's start.
-    pub(in crate::master::executor) fn start_first_zygote(&mut self, context: &mut Context, config: &Config) {
+    pub(in crate::master) fn start_first_zygote(&mut self, context: &mut Context, config: &Config) {
         let is_root = identity::is_root();
         let is_users =
             |pool: &Pool| !is_root || pool.account.user.as_deref().is_some_and(|user| user != "root");
