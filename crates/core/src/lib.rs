@@ -6,6 +6,7 @@
 //! * [`spawn`]: starts of application processes and reports of failures.
 //! * [`life`]: the life of a helper process.
 //! * [`zygotes`]: which process forks the workers of a generation.
+//! * [`php_start`]: what follows a failed start of PHP.
 //! * [`config`]: the settings for decisions.
 #![forbid(unsafe_code)]
 
@@ -13,5 +14,6 @@ pub mod applications;
 pub mod config;
 pub mod life;
 pub mod master;
+pub mod php_start;
 pub mod spawn;
 pub mod zygotes;

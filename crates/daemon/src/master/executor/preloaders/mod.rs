@@ -22,6 +22,7 @@ use super::start_report::{exit_of_report, say_report};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::action::Force;
 use forkyard_core::master::event::{Ended, Event, GenerationId, WorkerId};
+use forkyard_core::php_start::NextStart;
 use forkyard_core::zygotes::{Choice, Stop, Unfit, choose};
 use forkyard_spawn::event::Token;
 use forkyard_spawn::report::Report;
@@ -248,8 +249,8 @@ impl Preloaders {
             return;
         }
         if let Some(id) = id {
-            if self.try_again(context, &report) {
-                return;
+            if let (NextStart::Again, Some(pid)) = (self.next_start(context, &report), pid) {
+                return self.try_again(context, pid, id, &report);
             }
             if let Some(generation) = context.pools.generations.get_mut(&id) {
                 generation.make.trial = None;
@@ -310,7 +311,7 @@ impl Preloaders {
 
     /// Logs and keeps the report of a failed start, unless another start follows.
     pub(super) fn take_report(&self, context: &mut Context, report: &Arc<Report>) {
-        if self.is_tried_again(context, report) {
+        if self.next_start(context, report) != NextStart::Nothing {
             return;
         }
         let pools = &mut context.pools;

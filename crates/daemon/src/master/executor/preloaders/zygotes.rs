@@ -12,6 +12,7 @@ use crate::master::executor::start_report::{exit_of_report, summary};
 use crate::master::executor::zygote::common;
 use forkyard_config::{Config, Pool, sharing};
 use forkyard_core::master::event::{Ended, GenerationId};
+use forkyard_core::php_start::NextStart;
 use forkyard_core::zygotes::{Choice, Released, is_needed, shared_sources};
 use forkyard_runtimes::php::files::FingerprintCache;
 use forkyard_runtimes::php::protocol::Parcel;
@@ -68,7 +69,7 @@ impl Preloaders {
         if preloader.is_none_or(|it| it.members.is_ending()) {
             return false;
         }
-        let is_preliminary = self.is_tried_again(context, report);
+        let is_preliminary = self.next_start(context, report) != NextStart::Nothing;
         let Some(released) = self.give_up_zygote(context, pid, summary(report), is_preliminary) else {
             return false;
         };
