@@ -65,7 +65,9 @@ impl Context {
                 }
             }
             self.pools.vacated.insert(worker.generation);
-            self.handover.unkeep_worker(id, &worker);
+            self.handover.generation_changed(worker.generation);
+            let names = worker.named(id).into_iter().map(|(name, _)| name);
+            self.handover.unkeep(names);
         }
         self.services.effects.push_back(Effect::WorkerGone(id));
         let exited = Event::WorkerExited(id, exit, had_work);

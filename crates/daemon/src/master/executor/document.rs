@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::generation::Generation as ExecutorGeneration;
-use super::handover::Stale;
+use super::handover::{Named, Stale};
 use super::jobs::Jobs;
 use super::pools::{Pools, RunningPool};
 use super::programs::Programs;
@@ -18,7 +18,7 @@ use forkyard_protocol::handover::document::{
 use forkyard_protocol::handover::names;
 use forkyard_sys::process;
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The parts whose state is left to the next master.
 pub(super) struct LeftState<'e> {
@@ -119,60 +119,25 @@ impl<'e> LeftState<'e> {
     }
 
     pub(super) fn descriptors(&self) -> Vec<(String, BorrowedFd<'e>)> {
-        let mut all: Vec<(String, &OwnedFd)> = Vec::new();
-        for (id, pool) in self.context.pools.by_id.iter() {
-            let Some(listener) = &pool.listener else {
-                continue;
-            };
-            all.push((names::listener(id.0), &listener.socket));
-            if let Some(http) = &pool.http {
-                all.push((names::http(id.0), &http.socket));
-            }
-            if let Some((out, into)) = &pool.queue {
-                all.extend(names::queue(id.0).into_iter().zip([&**out, into]));
-            }
+        let pools = &self.context.pools;
+        let mut all: Vec<Named<'e>> = Vec::new();
+        for (id, pool) in pools.by_id.iter() {
+            all.extend(pool.named_listener(*id));
+            all.extend(pool.named_http(*id));
+            all.extend(pool.named_queue(*id));
         }
         for (id, listener) in self.reporters.listeners() {
             all.push((names::status(id.0), &listener.socket));
         }
         let jobs = self.jobs.tcp.socket();
         all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
-        for (id, generation) in self
-            .context
-            .pools
-            .generations
-            .iter()
-            .filter(|(_, it)| !it.is_ordered())
-        {
-            if let Some(resources) = &generation.resources {
-                let descriptors = resources.descriptors();
-                all.extend(names::of_generation(id.0).into_iter().zip(descriptors));
-                if let Some(reports) = resources.pipes.as_ref().and_then(|it| it.reports.as_ref()) {
-                    let (out, into) = reports.ends();
-                    all.extend(names::reports(id.0).into_iter().zip([out, into]));
-                }
-            }
-        }
-        for (id, generation) in self.context.pools.generations.iter() {
-            let share = generation.share.iter();
-            all.extend(share.map(|share| (names::program_table(id.0), share.memory())));
+        for (id, generation) in pools.generations.iter() {
+            all.extend(generation.named(*id));
+            all.extend(generation.named_share(*id));
             all.extend(self.programs.program_ends(*id));
         }
-        for (id, worker) in self
-            .context
-            .pools
-            .workers
-            .iter()
-            .filter(|(_, worker)| worker.channel.is_none())
-        {
-            all.extend(
-                worker
-                    .stop_pipe
-                    .iter()
-                    .map(|stop_pipe| (names::stop_pipe(id.0), &**stop_pipe)),
-            );
-            let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
-            all.extend(names::output(id.0).into_iter().zip(outputs));
+        for (id, worker) in &pools.workers {
+            all.extend(worker.named(*id));
         }
         all.into_iter().map(|(name, fd)| (name, fd.as_fd())).collect()
     }

@@ -3,9 +3,8 @@
 use super::context::InForce;
 use super::handover::{Handover, Stale};
 use super::pools::Pools;
-use super::worker::WorkerProcess;
 use forkyard_config::{self as config, Config};
-use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
+use forkyard_core::master::event::WorkerId;
 use forkyard_protocol::counters::PoolCounters;
 use forkyard_protocol::handover::document::Document;
 use forkyard_protocol::handover::{frame, names};
@@ -208,80 +207,12 @@ impl Handover {
         }
     }
 
-    pub(super) fn keep_pool(&mut self, pools: &Pools, id: PoolId) {
-        let (Some(store), Some(pool)) = (&mut self.fd_store, pools.by_id.get(&id)) else {
-            return;
-        };
-        store.stale.pools.insert(id);
-        let Some(listener) = &pool.listener else { return };
-        match &pool.queue {
-            None => store.keep(&names::listener(id.0), listener.socket.as_fd()),
-            Some((out, into)) => {
-                let [out_name, in_name] = names::queue(id.0);
-                store.keep(&out_name, out.as_fd());
-                store.keep(&in_name, into.as_fd());
-            }
-        }
-    }
-
-    /// Stores the HTTP socket of a pool. A descriptor that is stored twice would be passed on twice, as a socket that
-    /// no pool wants.
-    pub(super) fn keep_http(&mut self, pools: &Pools, id: PoolId) {
-        let http = pools.by_id.get(&id).and_then(|pool| pool.http.as_ref());
-        if let (Some(store), Some(http)) = (&mut self.fd_store, http) {
-            store.stale.pools.insert(id);
-            store.keep(&names::http(id.0), http.socket.as_fd());
-        }
-    }
-
-    pub(super) fn keep_status(&mut self, id: PoolId, socket: &OwnedFd) {
+    /// Stores descriptors. One that is stored twice would be passed on twice, as a socket that no pool wants.
+    pub(super) fn keep<'a>(&mut self, named: impl IntoIterator<Item = (String, &'a OwnedFd)>) {
         if let Some(store) = &mut self.fd_store {
-            store.keep(&names::status(id.0), socket.as_fd());
-        }
-    }
-
-    pub(super) fn keep_jobs(&mut self, socket: &OwnedFd) {
-        if let Some(store) = &mut self.fd_store {
-            store.keep(names::JOBS, socket.as_fd());
-        }
-    }
-
-    pub(super) fn keep_generation(&mut self, pools: &Pools, id: GenerationId) {
-        let generation = pools.generations.get(&id).filter(|it| !it.is_ordered());
-        let resources = generation.and_then(|it| it.resources.as_ref());
-        let (Some(store), Some(resources)) = (&mut self.fd_store, resources) else {
-            return;
-        };
-        store.stale.generations.insert(id);
-        for (name, fd) in names::of_generation(id.0).iter().zip(resources.descriptors()) {
-            store.keep(name, fd.as_fd());
-        }
-        if let Some(reports) = resources.pipes.as_ref().and_then(|it| it.reports.as_ref()) {
-            let (out, into) = reports.ends();
-            for (name, fd) in names::reports(id.0).iter().zip([out, into]) {
-                store.keep(name, fd.as_fd());
+            for (name, fd) in named {
+                store.keep(&name, fd.as_fd());
             }
-        }
-    }
-
-    pub(super) fn keep_program_table(&mut self, pools: &Pools, id: GenerationId) {
-        let share = pools.generations.get(&id).and_then(|it| it.share.as_ref());
-        if let (Some(store), Some(share)) = (&mut self.fd_store, share) {
-            store.stale.generations.insert(id);
-            store.keep(&names::program_table(id.0), share.memory().as_fd());
-        }
-    }
-
-    pub(super) fn keep_worker(&mut self, pools: &Pools, id: WorkerId) {
-        let worker = pools.workers.get(&id).filter(|worker| worker.channel.is_none());
-        let (Some(store), Some(worker)) = (&mut self.fd_store, worker) else {
-            return;
-        };
-        let outputs = worker.output.iter().map(|(lines, _)| lines.pipe());
-        let descriptors = worker.stop_pipe.as_deref().into_iter().chain(outputs);
-        let names = names::of_worker(id.0, !worker.output.is_empty());
-        for (name, fd) in names.iter().zip(descriptors) {
-            store.keep(name, fd.as_fd());
         }
     }
 
@@ -307,19 +238,6 @@ impl Handover {
         for name in names {
             store.forget(&name);
         }
-    }
-
-    /// Removes a worker's channels, unless they were removed before.
-    pub(super) fn unkeep_worker(&mut self, id: WorkerId, worker: &WorkerProcess) {
-        self.generation_changed(worker.generation);
-        if worker.channel.is_some() {
-            return;
-        }
-        let mut names = names::of_worker(id.0, !worker.output.is_empty());
-        if worker.stop_pipe.is_none() {
-            names.remove(0);
-        }
-        self.unkeep(names);
     }
 }
 

@@ -52,7 +52,9 @@ impl Context {
             for (lines, _) in &failed.output {
                 self.services.sources.forget(lines.pipe());
             }
-            self.handover.unkeep_worker(worker, &failed);
+            self.handover.generation_changed(failed.generation);
+            let names = failed.named(worker).into_iter().map(|(name, _)| name);
+            self.handover.unkeep(names);
         }
         self.services.effects.push_back(Effect::WorkerNotForked(worker));
         self.services.happened.push_back(Event::ForkFailed(worker));
@@ -105,7 +107,9 @@ impl Context {
             true => Some(self.pools.catch_output(&mut self.services, worker)?),
             false => None,
         };
-        self.handover.keep_worker(&self.pools, worker);
+        if let Some(unforked) = self.pools.workers.get(&worker) {
+            self.handover.keep(unforked.named(worker));
+        }
         let own = WorkerContext {
             slot,
             stop_pipe: stop_pipe_out,
@@ -232,7 +236,8 @@ impl Context {
             self.services.sources.watch(fd, source)?;
         }
         let pool = generation.pool;
-        self.handover.keep_generation(&self.pools, id);
+        self.handover.keep(generation.named(id));
+        self.handover.generation_changed(id);
         self.open_queue(pool)
     }
 }

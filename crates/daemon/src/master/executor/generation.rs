@@ -1,6 +1,7 @@
 //! A generation's resources: scoreboard, pipes, preloader.
 
 use super::app_log::{AppLog, owner};
+use super::handover::Named;
 use super::make::Make;
 use super::output::Lines;
 use super::reports::Reports;
@@ -12,6 +13,7 @@ use forkyard_core::master::action::WakeOnAccept;
 use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
 use forkyard_host::confine;
 use forkyard_host::logs::{Handout, LogError, open_file};
+use forkyard_protocol::handover::names;
 use forkyard_runtimes::http::Share;
 use forkyard_scoreboard::layout::header as field;
 use forkyard_scoreboard::{Board, header};
@@ -112,18 +114,19 @@ impl Pipes {
 }
 
 impl Resources {
-    /// The descriptors for the next master, in the order of `handover::names::of_generation`.
-    pub(super) fn descriptors(&self) -> Vec<&OwnedFd> {
+    fn named(&self, id: u32) -> Vec<Named<'_>> {
         let mut all = vec![&self.board.memory().writable];
-        let Some(pipes) = &self.pipes else { return all };
-        all.extend([
-            &pipes.accept_notify.0,
-            &pipes.accept_notify.1,
-            pipes.messages.pipe(),
-            &pipes.messages_in,
-        ]);
-        all.extend(pipes.access.iter().flat_map(Handout::ends));
-        all
+        if let Some(pipes) = &self.pipes {
+            let (notify, notify_in) = &pipes.accept_notify;
+            all.extend([notify, notify_in, pipes.messages.pipe(), &pipes.messages_in]);
+            all.extend(pipes.access.iter().flat_map(Handout::ends));
+        }
+        let mut named: Vec<Named<'_>> = names::of_generation(id).into_iter().zip(all).collect();
+        if let Some(reports) = self.pipes.as_ref().and_then(|it| it.reports.as_ref()) {
+            let (out, into) = reports.ends();
+            named.extend(names::reports(id).into_iter().zip([out, into]));
+        }
+        named
     }
 }
 
@@ -179,6 +182,18 @@ impl Generation {
         let name = format!("forkyard program {}", self.settings.pool.name);
         let share = Share::create(&name, instances, self.settings.slots as usize)?;
         Ok(self.share.insert(share).clone())
+    }
+
+    /// The descriptors for the next master.
+    pub(super) fn named(&self, id: GenerationId) -> Vec<Named<'_>> {
+        let resources = self.resources.as_ref().filter(|_| !self.is_ordered());
+        resources.map_or_else(Vec::new, |resources| resources.named(id.0))
+    }
+
+    /// The table of its program's processes.
+    pub(super) fn named_share(&self, id: GenerationId) -> Option<Named<'_>> {
+        let share = self.share.as_ref()?;
+        Some((names::program_table(id.0), share.memory()))
     }
 
     /// Whether its workers are ordered: their resources end with this master.

@@ -9,6 +9,7 @@ use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_host::listen::Inherited;
 use forkyard_protocol::last_reload::LastReload;
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 
 #[derive(Debug, Default)]
 pub(in crate::master) struct Handover {
@@ -18,6 +19,9 @@ pub(in crate::master) struct Handover {
     pub(in crate::master) rehearsal: Option<Rehearsal>,
     pub(super) last_reload: Option<LastReload>,
 }
+
+/// A descriptor for the next master, and its name.
+pub(super) type Named<'a> = (String, &'a OwnedFd);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stale {

@@ -53,7 +53,7 @@ impl JobsTcp {
             return before.is_some();
         };
         if let Some(listener) = &listener {
-            handover.keep_jobs(&listener.socket);
+            handover.keep([(names::JOBS.to_owned(), &*listener.socket)]);
         }
         let is_changed = listener.is_some() || before.as_ref().is_none_or(|it| it.secret != secret);
         let listener = listener.or(before.map(|before| before.listener));

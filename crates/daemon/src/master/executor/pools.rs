@@ -6,7 +6,7 @@ use super::control::Rights;
 use super::counters::AllCounters;
 use super::effect::Effect;
 use super::generation::{Generation, Resources};
-use super::handover::Handover;
+use super::handover::{Handover, Named};
 use super::opcache_cache;
 use super::prepare::Identities;
 use super::refused::Refused;
@@ -103,6 +103,22 @@ impl RunningPool {
         }
     }
 
+    pub(super) fn named_listener(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
+        let listener = self.listener.iter();
+        listener.map(move |listener| (names::listener(id.0), &*listener.socket))
+    }
+
+    pub(super) fn named_http(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
+        let http = self.http.iter();
+        http.map(move |http| (names::http(id.0), &*http.socket))
+    }
+
+    /// The queue of an application's pool ends with this master.
+    pub(super) fn named_queue(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
+        let queue = self.queue.iter().filter(|_| self.listener.is_some());
+        queue.flat_map(move |(out, into)| names::queue(id.0).into_iter().zip([&**out, into]))
+    }
+
     pub(super) fn listen_queue(&self) -> Option<ListenQueue> {
         let handed_over = self.queue.as_ref().is_some_and(|(out, _)| {
             socket::wait(out.as_fd(), socket::Readiness::Readable, Duration::ZERO).is_ok_and(|ready| ready)
@@ -146,7 +162,8 @@ impl Context {
             self.services.sources.watch(&queue.0, Source::Work(id))?;
         }
         pool.queue = Some(queue);
-        self.handover.keep_pool(&self.pools, id);
+        self.handover.keep(pool.named_queue(id));
+        self.handover.pool_changed(id);
         Ok(())
     }
 
@@ -311,21 +328,20 @@ impl Pools {
         }
         self.last_pool += 1;
         let id = PoolId(self.last_pool);
-        self.by_id.insert(
-            id,
-            RunningPool {
-                name: name.to_owned(),
-                listener,
-                http: None,
-                queue: None,
-                watched: false,
-                latest: None,
-                serving: None,
-                left_at: None,
-                had: None,
-            },
-        );
-        handover.keep_pool(self, id);
+        let pool = RunningPool {
+            name: name.to_owned(),
+            listener,
+            http: None,
+            queue: None,
+            watched: false,
+            latest: None,
+            serving: None,
+            left_at: None,
+            had: None,
+        };
+        handover.keep(pool.named_listener(id));
+        handover.pool_changed(id);
+        self.by_id.insert(id, pool);
         id
     }
 
@@ -357,14 +373,14 @@ impl Pools {
         if let Some(old) = std::mem::replace(&mut pool.http, opened) {
             services.sources.forget(&old.socket);
             old.remove_file();
-            handover.pool_changed(id);
             handover.unkeep([names::http(id.0)]);
         }
         if let Some(http) = pool.http.as_ref().filter(|_| is_watched) {
             let work = Source::Work(id);
             services.sources.watch_of_pool(&pool.name, &http.socket, work);
         }
-        handover.keep_http(self, id);
+        handover.keep(pool.named_http(id));
+        handover.pool_changed(id);
     }
 
     /// Wakes a waiting worker with a message without connections in the hand-off queue.

@@ -62,7 +62,8 @@ impl Reporters {
         let moved = moved.and_then(|from| self.release(context, from));
         if let Some(listener) = opened.or(moved) {
             self.close(context, pool);
-            context.handover.keep_status(pool, &listener.socket);
+            let named = (names::status(pool.0), &*listener.socket);
+            context.handover.keep([named]);
             context
                 .helpers
                 .want(HelperId::Reporter(pool), Some(name), Rules::REPORTER);

@@ -1,8 +1,10 @@
 //! A worker as the master knows it.
 
+use super::handover::Named;
 use super::output::Lines;
 use forkyard_core::master::action::Force;
-use forkyard_core::master::event::{GenerationId, StopRequest};
+use forkyard_core::master::event::{GenerationId, StopRequest, WorkerId};
+use forkyard_protocol::handover::names;
 use forkyard_slowlog::StackSource;
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::session::Leader;
@@ -11,7 +13,6 @@ use nix::sys::signal::Signal;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-/// A worker from the decision to start it until it is reaped.
 /// How the calls of a worker's PHP can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Traceable {
@@ -20,6 +21,7 @@ pub(super) struct Traceable {
     pub(super) executable: (u64, u64),
 }
 
+/// A worker from the decision to start it until it is reaped.
 #[derive(Debug)]
 pub(super) struct WorkerProcess {
     pub(super) generation: GenerationId,
@@ -48,6 +50,18 @@ pub(super) struct WorkerProcess {
 }
 
 impl WorkerProcess {
+    /// The descriptors for the next master; an ordered worker ends with this one.
+    pub(super) fn named(&self, id: WorkerId) -> Vec<Named<'_>> {
+        if self.channel.is_some() {
+            return Vec::new();
+        }
+        let stop_pipe = self.stop_pipe.iter();
+        let stop_pipe = stop_pipe.map(|pipe| (names::stop_pipe(id.0), &**pipe));
+        let outputs = self.output.iter().map(|(lines, _)| lines.pipe());
+        let outputs = names::output(id.0).into_iter().zip(outputs);
+        stop_pipe.chain(outputs).collect()
+    }
+
     pub(super) fn signal(&self, signal: Signal) -> Result<(), Error> {
         match (&self.foreign, self.pid) {
             (Some(process), _) => pidfd::send_signal(process.as_fd(), signal),

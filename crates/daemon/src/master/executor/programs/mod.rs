@@ -137,7 +137,8 @@ impl Programs {
             last_error: None,
             failing: false,
         });
-        context.handover.keep_program_table(&context.pools, id);
+        context.handover.keep(generation.named_share(id));
+        context.handover.generation_changed(id);
         let on_trial = context.pools.is_coming(id) || context.pools.has_staying_elder(id);
         self.change(context, id, |program, actions| program.start(on_trial, actions));
         Ok(())
