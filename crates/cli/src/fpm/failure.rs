@@ -1,7 +1,7 @@
 //! Why the daemon did not start, in php-fpm's words.
 
 use crate::{EXIT_CONFIG, EXIT_SOFTWARE, RunFailure};
-use forkyard_daemon::master::{ApplyError, RunError};
+use forkyard_daemon::master::{ApplyError, PoolFault, RunError};
 use forkyard_host::listen::ListenError;
 use nix::errno::Errno;
 use std::io;
@@ -22,7 +22,7 @@ pub(super) fn of(error: &RunError) -> RunFailure {
 
 fn cause(error: &RunError) -> String {
     match error {
-        RunError::Apply(ApplyError::Listen(pool, error)) => listen(pool, error),
+        RunError::Apply(ApplyError::Pool(pool, PoolFault::Listen(error))) => listen(pool, error),
         RunError::Pid(path, error) => format!(
             "Unable to create the PID file ({}).: {}",
             path.display(),

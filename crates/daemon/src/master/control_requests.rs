@@ -37,8 +37,10 @@ impl Master {
             Request::RestartPool { pool, wait } => self.restart_pool(asker, pool, *wait),
             Request::Terminate { pid } => self.end_request(asker, *pid),
             Request::Detach { pid } => self.about_instance(asker, *pid, AdminRequest::Detach { pid: *pid }),
-            Request::Disable { pid } => self.disable(asker, *pid, false),
-            Request::Enable { pid } => self.disable(asker, *pid, true),
+            Request::Disable { pid } | Request::Enable { pid } => {
+                let enable = matches!(request, Request::Enable { .. });
+                self.about_instance(asker, *pid, AdminRequest::Disable { pid: *pid, enable })
+            }
             Request::Resize { pool, max } => self.resize(asker, pool, *max),
             Request::Take { of, wait_ms } => self.lend(asker, of, wait_ms.map(Duration::from_millis)),
             Request::Return { lease, failed } => {

@@ -27,16 +27,6 @@ pub(super) fn system(call: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System(sys::Error::from_io(call, "", &error))
 }
 
-/// Removed pools, with the deadline of their workers.
-#[derive(Debug, Default)]
-pub(super) struct Expulsions(pub(super) Vec<(Tick, Vec<PoolId>)>);
-
-impl Expulsions {
-    pub(super) fn deadline(&self) -> Option<Tick> {
-        self.0.iter().map(|(until, _)| *until).min()
-    }
-}
-
 pub(super) struct Master {
     pub(super) poll: Poll,
     pub(super) signals: Signals,
@@ -47,7 +37,8 @@ pub(super) struct Master {
     pub(super) lifecycle: Lifecycle,
     /// Whether load balancers may send requests here.
     pub(super) mode: DaemonMode,
-    pub(super) expulsions: Expulsions,
+    /// Removed pools, with the deadline of their workers.
+    pub(super) expulsions: Vec<(Tick, Vec<PoolId>)>,
 }
 
 impl Master {
@@ -177,7 +168,7 @@ impl Master {
         let deadline = [
             self.manager.next_deadline(),
             self.service.deadline(),
-            self.expulsions.deadline(),
+            self.expulsions.iter().map(|(until, _)| *until).min(),
             self.executor.next_deadline(),
         ];
         let left = deadline.into_iter().flatten().min()?.since(clock::now());

@@ -12,7 +12,7 @@ mod service;
 mod signals;
 mod start;
 
-pub use executor::{ApplyError, Handlers, RunError};
+pub use executor::{ApplyError, Handlers, PoolFault, RunError};
 pub use executor::{REHEARSAL_ANSWER, REHEARSAL_OPTION, needed_programs};
 pub use frontend::Frontend;
 pub use frontend::log_diagnostics;

@@ -77,11 +77,6 @@ impl Master {
         Ok(None)
     }
 
-    /// Stops an instance's requests; `enable`: allows them again.
-    pub(super) fn disable(&mut self, asker: u64, pid: i32, enable: bool) -> Handled {
-        self.about_instance(asker, pid, AdminRequest::Disable { pid, enable })
-    }
-
     /// Restarts a pool of one application.
     pub(super) fn restart_pool(&mut self, asker: u64, name: &str, waits: bool) -> Handled {
         let (rights, config) = (
@@ -140,6 +135,7 @@ impl Master {
         Ok(Some(Answer::Done { value: Value::Null }))
     }
 
+    /// Passes a request on to the router of an instance.
     pub(super) fn about_instance(&mut self, asker: u64, pid: i32, request: AdminRequest) -> Handled {
         let executor = &self.executor;
         let found = executor
@@ -200,7 +196,7 @@ impl Master {
         let going = self.executor.context.pools.pools_named(name);
         self.apply_other(config, asker)?;
         if let Some(limit) = limit {
-            self.expulsions.0.push((clock::now() + limit, going));
+            self.expulsions.push((clock::now() + limit, going));
             self.expel();
         }
         Ok(None)
@@ -223,11 +219,9 @@ impl Master {
 
     pub(super) fn expel(&mut self) {
         let now = clock::now();
-        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.expulsions.0)
-            .into_iter()
-            .partition(|(until, _)| *until <= now);
-        self.expulsions.0 = later;
-        for pool in due.into_iter().flat_map(|(_, pools)| pools) {
+        let due = self.expulsions.extract_if(.., |(until, _)| *until <= now);
+        let due: Vec<PoolId> = due.flat_map(|(_, pools)| pools).collect();
+        for pool in due {
             let executor = &mut self.executor;
             for one in executor.applications.expel(&mut executor.context, pool) {
                 self.tell(Event::Expel(one));

@@ -89,7 +89,9 @@ impl Master {
 
     fn rehearse(&mut self) {
         log::info!("the program was replaced, trying whether the new one can take over");
-        if let Err(error) = self.executor.rehearse(&self.manager, self.lifecycle.stopping()) {
+        let left = self.executor.left_state();
+        let document = left.document(&self.manager, self.lifecycle.stopping());
+        if let Err(error) = self.executor.context.rehearse(&document) {
             self.upgrade_failed(&error);
         }
     }

@@ -141,7 +141,7 @@ pub fn run(
         read_config: frontend.read_config,
         lifecycle: Lifecycle::resume(stopping),
         mode: DaemonMode::Serving,
-        expulsions: super::event_loop::Expulsions::default(),
+        expulsions: Vec::new(),
     };
     master.begin(wanted);
     log::info!("ready to handle connections");

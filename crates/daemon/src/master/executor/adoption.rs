@@ -150,9 +150,9 @@ impl Context {
         let written = || config.pools.iter().find(|pool| pool.name == left.name);
         let pool: Arc<Pool> =
             (self.in_force.pool(&left.name).or_else(written).cloned()).ok_or(AdoptError::Unknown)?;
-        let mut settings =
-            self.services
-                .settings(&pool, &self.in_force.config.global, &mut HashMap::new())?;
+        let global = &self.in_force.config.global;
+        let settings = self.services.settings(&pool, global, &mut HashMap::new());
+        let mut settings = settings.map_err(|fault| ApplyError::Pool(left.name.clone(), fault))?;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = pool
             .logs

@@ -1,5 +1,6 @@
 //! Compares the file with the configuration in force, without opening or starting anything.
 
+use super::apply_error::ApplyError;
 use super::context::Context;
 use super::prepare::Identities;
 use forkyard_config::{Config, Pool, difference};
@@ -66,7 +67,10 @@ impl Context {
         }
         let settings = match self.services.settings(pool, &config.global, identities) {
             Ok(settings) => settings,
-            Err(error) => return Some(change(&pool.name, Outcome::Failed, Some(error.to_string()))),
+            Err(fault) => {
+                let error = ApplyError::Pool(pool.name.clone(), fault);
+                return Some(change(&pool.name, Outcome::Failed, Some(error.to_string())));
+            }
         };
         let keys = difference::pool(before, &settings.pool);
         let known = self.pools.pool_listening_as(pool);

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// The parts whose state is left to the next master.
-pub(super) struct LeftState<'e> {
+pub(in crate::master) struct LeftState<'e> {
     pub(super) context: &'e Context,
     pub(super) programs: &'e Programs,
     pub(super) reporters: &'e Reporters,
@@ -29,7 +29,7 @@ pub(super) struct LeftState<'e> {
 }
 
 impl<'e> LeftState<'e> {
-    pub(super) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
+    pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
         let ending = self.context.pools.counted_by_ordered();
         let pools = self.context.pools.by_id.iter();
         let mut pools: Vec<SavedPool> = pools

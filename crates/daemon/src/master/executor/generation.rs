@@ -202,9 +202,6 @@ impl Generation {
     }
 
     pub(super) fn open(&mut self) -> Result<(), Error> {
-        if self.pipes().is_some() {
-            return Ok(());
-        }
         let pipes = Pipes::open(&self.settings.pool.application, self.access.as_ref())?;
         match &mut self.resources {
             Some(resources) => resources.pipes = Some(pipes),
@@ -235,7 +232,7 @@ impl Generation {
     pub(super) fn connected(&self) -> Result<&Pipes, Error> {
         let name = self.settings.pool.name.as_str();
         self.pipes()
-            .ok_or_else(|| Error::new("start", name, nix::errno::Errno::EINVAL))
+            .ok_or_else(|| Error::new("start", name, Errno::EINVAL))
     }
 
     pub(super) fn pipes_mut(&mut self) -> Option<&mut Pipes> {
@@ -296,20 +293,13 @@ impl Generation {
         queue: &(Guarded, Guarded),
     ) -> Result<GenerationContext, Error> {
         let pipes = self.connected()?;
-        let Some(resources) = &self.resources else {
-            return Err(Error::new(
-                "start",
-                self.settings.pool.name.as_str(),
-                nix::errno::Errno::EINVAL,
-            ));
-        };
-        let memory = resources.board.memory();
+        let memory = self.resources.as_ref().ok_or_else(closed)?.board.memory();
         let settings = self.settings_with_secrets();
         let group = needs_entrance(&settings.pool)
             .then(|| confine::group(&settings.pool).map(|group| confine::entrance(&group)))
             .flatten()
             .transpose()
-            .map_err(|error| Error::new("open", error.to_string(), nix::errno::Errno::EACCES))?
+            .map_err(|error| Error::new("open", error.to_string(), Errno::EACCES))?
             .map(OwnedFd::from);
         Ok(GenerationContext {
             settings,

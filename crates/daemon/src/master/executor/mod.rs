@@ -102,7 +102,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-pub use apply_error::ApplyError;
+pub use apply_error::{ApplyError, PoolFault};
 pub(super) use control::Rights;
 pub use failure::RunError;
 pub(super) use reload::say_interval;
@@ -248,7 +248,7 @@ impl Executor {
         }
     }
 
-    fn left_state(&self) -> LeftState<'_> {
+    pub(in crate::master) fn left_state(&self) -> LeftState<'_> {
         LeftState {
             context: &self.context,
             programs: &self.programs,
@@ -301,15 +301,6 @@ impl Executor {
     pub(in crate::master) fn clear_fd_store(&mut self) {
         let ours = self.stored_names();
         self.context.handover.clear_store(ours);
-    }
-
-    pub(in crate::master) fn rehearse(
-        &mut self,
-        manager: &Manager,
-        stopping: Option<Stopping>,
-    ) -> Result<(), UpgradeError> {
-        let document = self.left_state().document(manager, stopping);
-        self.context.rehearse(&document)
     }
 
     /// Replaces this program. Returns only on failure; nothing has changed then, except that starting preloaders fail.

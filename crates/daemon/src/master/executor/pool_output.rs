@@ -64,13 +64,26 @@ impl Generation {
 impl Pools {
     /// Opens the applications' logs again. Returns `None` if there are none, otherwise whether all succeeded.
     pub(in crate::master) fn reopen_app_logs(&mut self) -> Option<bool> {
+        self.reopen("app_log: ", Generation::open_app_log)
+    }
+
+    /// Opens the workers' access logs again. Returns `None` if there are none, otherwise whether all succeeded.
+    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
+        self.reopen("", Generation::reopen_access_log)
+    }
+
+    fn reopen(
+        &mut self,
+        key: &str,
+        open: impl Fn(&mut Generation) -> Result<bool, LogError>,
+    ) -> Option<bool> {
         let mut outcome = None;
         for generation in self.generations.values_mut() {
-            match generation.open_app_log() {
+            match open(generation) {
                 Ok(false) => {}
                 Ok(true) => outcome = outcome.or(Some(true)),
                 Err(error) => {
-                    log::error!("[pool {}] app_log: {error}", generation.settings.pool.name);
+                    log::error!("[pool {}] {key}{error}", generation.settings.pool.name);
                     outcome = Some(false);
                 }
             }
@@ -170,10 +183,9 @@ impl Context {
         }
         for preloader in preloaders.by_pid.values_mut() {
             let id = own(generations, preloader);
-            let (name, file) = whose(generations, preloader);
+            let outlet = outlet_of_preloader(log, generations, preloader);
             if let Some(output) = &mut preloader.output {
                 let mut entries = Vec::new();
-                let outlet = outlet_of_preloader(log, &name, file, preloader.pid);
                 end(output, id, &outlet, &mut |entry| {
                     entries.extend_from_slice(entry);
                 });
@@ -216,35 +228,35 @@ impl Generation {
     }
 }
 
-pub(super) fn outlet_of_preloader<'a>(
+pub(super) fn outlet_of_preloader<'g>(
     log: &'static Log,
-    name: &'a str,
-    file: Option<&'a AppLog>,
-    pid: i32,
-) -> Outlet<'a> {
+    generations: &'g Indexed<GenerationId, Generation>,
+    preloader: &Preloader,
+) -> Outlet<'g> {
+    let own = own(generations, preloader).and_then(|id| generations.get(&id));
     Outlet {
         log,
-        file,
+        file: own.and_then(|it| it.app_log.as_ref()),
         speaker: Speaker {
-            pool: name,
+            pool: name_of_preloader(generations, preloader),
             kind: "preloader",
-            pid,
+            pid: preloader.pid,
             stream: "",
             decorate: true,
         },
     }
 }
 
-pub(super) fn whose<'g>(
+/// Its pool's name in the log.
+pub(super) fn name_of_preloader<'g>(
     generations: &'g Indexed<GenerationId, Generation>,
     preloader: &Preloader,
-) -> (String, Option<&'g AppLog>) {
+) -> &'g str {
     if preloader.is_zygote() {
-        return (sharing::ZYGOTE.to_owned(), None);
+        return sharing::ZYGOTE;
     }
     let own = own(generations, preloader).and_then(|id| generations.get(&id));
-    let name = own.map(|it| it.settings.pool.name.clone());
-    (name.unwrap_or_default(), own.and_then(|it| it.app_log.as_ref()))
+    own.map_or("", |it| it.settings.pool.name.as_str())
 }
 
 /// The latest generation of a preloader; `None` for a zygote.

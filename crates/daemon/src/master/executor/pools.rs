@@ -1,11 +1,11 @@
 //! Pools: their sockets and their generations' settings.
 
-use super::apply_error::ApplyError;
+use super::apply_error::PoolFault;
 use super::context::Context;
 use super::control::Rights;
 use super::counters::AllCounters;
 use super::effect::Effect;
-use super::generation::{Generation, Resources};
+use super::generation::{Generation, Resources, closed};
 use super::handover::{Handover, Named};
 use super::opcache_cache;
 use super::prepare::Identities;
@@ -34,7 +34,6 @@ use forkyard_sys::guarded::Guarded;
 use forkyard_sys::identity::{self, Identity};
 use forkyard_sys::{Error, socket, title};
 use forkyard_worker::{RestartMark, Settings};
-use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -231,7 +230,7 @@ impl Pools {
             (Some(generation), Some(resources), Some(listener)) => {
                 Ok((generation, resources, &listener.socket))
             }
-            _ => Err(Error::new("start", "the pool is closed", Errno::EINVAL)),
+            _ => Err(closed()),
         }
     }
 
@@ -464,22 +463,6 @@ impl Pools {
         }
     }
 
-    /// Opens the access logs again. Returns `None` if there are none, otherwise whether all succeeded.
-    pub(in crate::master) fn reopen_access_logs(&mut self) -> Option<bool> {
-        let mut outcome = None;
-        for generation in self.generations.values_mut() {
-            match generation.reopen_access_log() {
-                Ok(false) => {}
-                Ok(true) => outcome = outcome.or(Some(true)),
-                Err(error) => {
-                    log::error!("[pool {}] {error}", generation.settings.pool.name);
-                    outcome = Some(false);
-                }
-            }
-        }
-        outcome
-    }
-
     pub(in crate::master) fn remove_socket_files(&self) {
         let listeners = self
             .by_id
@@ -501,7 +484,7 @@ impl Services {
         pool: &'p Arc<Pool>,
         global: &Global,
         identities: &mut Identities<'p>,
-    ) -> Result<Settings, ApplyError> {
+    ) -> Result<Settings, PoolFault> {
         let user = pool.account.user.as_deref().filter(|_| identity::is_root());
         let wanted = user.map(|user| (user, pool.account.group.as_deref()));
         let identity = match identities.entry(wanted) {
@@ -509,20 +492,19 @@ impl Services {
             Entry::Vacant(place) => place.insert(match wanted {
                 Some((user, group)) => Identity::look_up(user, group)
                     .and_then(super::zygote::not_reserved)
-                    .map_err(|e| ApplyError::Identity(pool.name.clone(), e))?,
+                    .map_err(PoolFault::Identity)?,
                 None => Identity::current(),
             }),
         };
         let mut programs = super::required_programs::programs(pool, &self.libexec).into_iter();
         if let Some(missing) = programs.find(|program| !program.exists()) {
-            return Err(ApplyError::Program(pool.name.clone(), missing));
+            return Err(PoolFault::Program(missing));
         }
         let has_handler = self.handlers.contains_key(&pool.name);
         if pool.application.traits().workers == Workers::Daemon && !has_handler {
-            return Err(ApplyError::Handler(pool.name.clone()));
+            return Err(PoolFault::Handler);
         }
-        let pool = opcache_cache::applied(&self.in_force(pool), identity)
-            .map_err(|error| ApplyError::OpcacheCache(pool.name.clone(), error))?;
+        let pool = opcache_cache::applied(&self.in_force(pool), identity).map_err(PoolFault::OpcacheCache)?;
         let mut settings = Settings {
             identity: Some(identity.clone()),
             ..self.bare_settings(pool, global)

@@ -1,7 +1,7 @@
 //! Prepares a configuration: opens what its pools need, and returns the core's event. [`forkyard_core::master::reload_plan`]
 //! decides about each pool.
 
-use super::apply_error::ApplyError;
+use super::apply_error::{ApplyError, PoolFault};
 use super::context::Context;
 use super::effect::{Effect, PoolConfigured};
 use super::jobs::Jobs;
@@ -165,20 +165,20 @@ impl Context {
                 prospects.extend(unchanged);
                 continue;
             }
-            let error = match self.open_pool(reporters, pool, &config.global, &mut identities) {
+            let fault = match self.open_pool(reporters, pool, &config.global, &mut identities) {
                 Ok(opened) => {
                     prospects.push(Prospect::Open(Box::new(opened)));
                     continue;
                 }
-                Err(error) => error,
+                Err(fault) => fault,
             };
             if skips {
                 let before = self.in_force.pool(&pool.name);
                 let unchanged = before.and_then(|before| self.pools.unchanged(before));
-                config.skip(&pool.name, error.matter(), unchanged.is_some());
+                config.skip(&pool.name, fault.to_string(), unchanged.is_some());
                 prospects.extend(unchanged);
             }
-            trouble = trouble.or(Some(error));
+            trouble = trouble.or(Some(ApplyError::Pool(pool.name.clone(), fault)));
             if !skips {
                 break;
             }
@@ -202,23 +202,18 @@ impl Context {
         pool: &'p Arc<Pool>,
         global: &Global,
         identities: &mut Identities<'p>,
-    ) -> Result<Opened, ApplyError> {
+    ) -> Result<Opened, PoolFault> {
         let access = pool.logs.access.as_ref().map(|access| open_file(&access.path));
-        let access = access
-            .transpose()
-            .map_err(|e| ApplyError::AccessLog(pool.name.clone(), e))?;
+        let access = access.transpose().map_err(PoolFault::AccessLog)?;
         let slow_log = super::slow::open(pool).map_err(|error| {
             let path = pool.logs.slow_log.as_ref().map(|slow| slow.path.clone());
-            ApplyError::SlowLog(pool.name.clone(), path.unwrap_or_default(), error)
+            PoolFault::SlowLog(path.unwrap_or_default(), error)
         })?;
         let settings = self.services.settings(pool, global, identities)?;
-        let failed = |e| ApplyError::Confine(pool.name.clone(), e);
-        let group = confine::check(&settings.pool).map_err(failed)?;
+        let group = confine::check(&settings.pool)?;
         // Only checked here; the pool opens it later.
-        super::app_log::check(&settings).map_err(|error| ApplyError::AppLog(pool.name.clone(), error))?;
-        let sockets = self
-            .open_sockets(reporters, pool)
-            .map_err(|e| ApplyError::Listen(pool.name.clone(), e))?;
+        super::app_log::check(&settings).map_err(PoolFault::AppLog)?;
+        let sockets = self.open_sockets(reporters, pool).map_err(PoolFault::Listen)?;
         Ok(Opened {
             sockets,
             settings,

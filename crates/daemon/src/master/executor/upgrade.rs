@@ -77,7 +77,7 @@ enum RehearsalState {
 
 impl Context {
     /// Starts the new program, which tries to take over `document`.
-    pub(super) fn rehearse(&mut self, document: &Document) -> Result<(), UpgradeError> {
+    pub(in crate::master) fn rehearse(&mut self, document: &Document) -> Result<(), UpgradeError> {
         let invocation = invocation::get().ok_or(UpgradeError::Unknown)?;
         self.start_rehearsal(invocation, document)
             .map_err(UpgradeError::Start)

@@ -388,7 +388,8 @@ impl AppPool {
         let access = access.transpose().map_err(Unfit::AccessLog)?;
         let slow = slow::open(&settings).map_err(Unfit::SlowLog)?;
         let settings = Arc::new(settings);
-        let own = services.settings(&settings, &in_force.config.global, &mut HashMap::new())?;
+        let own = services.settings(&settings, &in_force.config.global, &mut HashMap::new());
+        let own = own.map_err(|fault| ApplyError::Pool(settings.name.clone(), fault))?;
         let group = group.filter(|group| !pools.groups.contains(group));
         pools.groups.extend(group);
         let pool = pool.unwrap_or_else(|| pools.add_pool(handover, &settings.name, None));

@@ -1,6 +1,7 @@
 //! Router and inspector: their start, and their messages over datagram sockets.
 
 use super::super::context::Context;
+use super::super::generation::closed;
 use super::super::helper::{own_user, zone};
 use super::super::helper_id::{HelperId, HelperStep};
 use super::super::helper_process::{HelperProcess, Pulse};
@@ -222,10 +223,6 @@ impl Applications {
         }
         Some(())
     }
-}
-
-fn closed() -> Error {
-    Error::new("start", "the pool is closed", Errno::EINVAL)
 }
 
 fn role(is_router: bool, template: &Pool, identity: Option<Identity>) -> Option<Role> {

@@ -11,7 +11,7 @@ mod zygotes;
 use super::context::Context;
 use super::generation::closed;
 use super::output::{LINE_BYTES, Lines, read_rest};
-use super::pool_output::{outlet_of_preloader, whose};
+use super::pool_output::{name_of_preloader, outlet_of_preloader};
 use super::pools::Pools;
 use super::preloader::{Command, Preloader};
 use super::processes::Who;
@@ -179,9 +179,9 @@ impl Preloaders {
         self.by_pid.get_mut(&pid)
     }
 
-    fn name(&self, pools: &Pools, pid: i32) -> String {
+    fn name<'p>(&self, pools: &'p Pools, pid: i32) -> &'p str {
         let preloader = self.by_pid.get(&pid);
-        preloader.map_or_else(String::new, |it| whose(&pools.generations, it).0)
+        preloader.map_or("", |it| name_of_preloader(&pools.generations, it))
     }
 
     fn starting(&mut self, token: Token) -> Option<&mut Preloader> {
@@ -201,9 +201,9 @@ impl Preloaders {
             started.up.ended.since(started.up.started)
         );
         if let Some(output) = started.process.output {
-            let (name, _) = whose(&context.pools.generations, preloader);
+            let name = name_of_preloader(&context.pools.generations, preloader);
             let sources = &mut context.services.sources;
-            sources.watch_of_pool(&name, &output, Source::PreloaderOutput(pid));
+            sources.watch_of_pool(name, &output, Source::PreloaderOutput(pid));
             let in_entries = !context.services.speaks_as_fpm;
             preloader.output = Some(Lines::resume(output, started.splitter).in_entries(in_entries));
         }
@@ -279,8 +279,8 @@ impl Preloaders {
         context.services.sources.forget(&preloader.channel);
         if let Some(mut output) = preloader.output.take() {
             // A child may still hold the pipe.
-            let (name, file) = whose(&context.pools.generations, &preloader);
-            let outlet = outlet_of_preloader(context.services.log, &name, file, pid);
+            let generations = &context.pools.generations;
+            let outlet = outlet_of_preloader(context.services.log, generations, &preloader);
             output.end_line(|line| {
                 outlet.write(line);
                 preloader.note_output(line);
@@ -303,8 +303,7 @@ impl Preloaders {
         let Some(preloader) = said.token.and_then(|token| self.starting(token)) else {
             return false;
         };
-        let (name, file) = whose(&context.pools.generations, preloader);
-        outlet_of_preloader(context.services.log, &name, file, preloader.pid).write(&said.line);
+        outlet_of_preloader(context.services.log, &context.pools.generations, preloader).write(&said.line);
         preloader.note_output(&said.line);
         true
     }
@@ -335,8 +334,7 @@ impl Preloaders {
         let Some(preloader) = self.by_pid.get_mut(&pid) else {
             return false;
         };
-        let (name, file) = whose(&pools.generations, preloader);
-        let outlet = outlet_of_preloader(services.log, &name, file, pid);
+        let outlet = outlet_of_preloader(services.log, &pools.generations, preloader);
         let mut output = preloader.output.take();
         let more = Lines::read_open(&mut output, &mut services.sources, LINE_BYTES, |line| {
             outlet.write(line);
