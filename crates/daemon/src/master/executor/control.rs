@@ -10,7 +10,7 @@ use forkyard_config::{Address, Global, Listen, Pool};
 use forkyard_host::listen::{AcceptPause, ListenError, Listener, ListenerState, bind};
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_sys::{clock, identity, socket};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +19,7 @@ const ACCEPTS: usize = 16;
 
 #[derive(Debug, Default)]
 pub(in crate::master) struct Control {
-    listener: Option<Listener>,
-    owners_listener: Option<Listener>,
+    listeners: BTreeMap<ControlSocket, Listener>,
     sessions: HashMap<u64, Session>,
     last: u64,
     asked: VecDeque<(u64, Request)>,
@@ -38,22 +37,6 @@ pub(in crate::master) enum Rights {
     All,
     /// The user's own applications.
     Own(u32),
-}
-
-impl Control {
-    fn listener(&self, which: ControlSocket) -> Option<&Listener> {
-        match which {
-            ControlSocket::Main => self.listener.as_ref(),
-            ControlSocket::Owners => self.owners_listener.as_ref(),
-        }
-    }
-
-    fn listener_mut(&mut self, which: ControlSocket) -> &mut Option<Listener> {
-        match which {
-            ControlSocket::Main => &mut self.listener,
-            ControlSocket::Owners => &mut self.owners_listener,
-        }
-    }
 }
 
 impl Control {
@@ -104,14 +87,14 @@ impl Control {
     ) -> Result<(), ListenError> {
         let wanted = path.map(|path| Address::Unix(path.to_owned()));
         let mode = which.mode();
-        let listener = self.listener(which);
-        let path = listener.filter(|it| it.is_ours()).map(Listener::state);
+        let path = self.listeners.get(&which);
+        let path = path.filter(|it| it.is_ours()).map(Listener::state);
         let is_lost = path.is_some_and(|state| state != ListenerState::Open);
         if is_lost {
             // Connections from before the file was lost.
             while self.accept(context, applications, which) {}
         }
-        let listener = self.listener(which);
+        let listener = self.listeners.get(&which);
         let now = listener.map(|listener| &listener.address);
         let is_same = now.is_some() && now == wanted.as_ref();
         if now == wanted.as_ref() && !is_lost {
@@ -119,21 +102,19 @@ impl Control {
                 listener.adjust(&private(address, mode), None)
             });
         }
-        let listener = match wanted {
-            Some(address) => Some(bind(&private(address, mode), &mut context.handover.inherited)?),
-            None => None,
-        };
-        if let Some(before) = self.listener_mut(which).take() {
+        let bound = wanted.map(|address| bind(&private(address, mode), &mut context.handover.inherited));
+        let bound = bound.transpose()?;
+        if let Some(before) = self.listeners.remove(&which) {
             context.services.sources.forget(&before.socket);
             before.remove_file();
         }
-        if let Some(listener) = &listener {
+        if let Some(listener) = bound {
             let sources = &mut context.services.sources;
             if let Err(error) = sources.watch(&listener.socket, Source::Control(which)) {
                 log::error!("control: {error}");
             }
+            self.listeners.insert(which, listener);
         }
-        *self.listener_mut(which) = listener;
         if is_lost && is_same {
             log::warn!("the control socket's file was gone: it is bound again");
         }
@@ -166,7 +147,7 @@ impl Control {
         which: ControlSocket,
     ) -> bool {
         for _ in 0..ACCEPTS {
-            let Some(listener) = self.listener(which) else {
+            let Some(listener) = self.listeners.get(&which) else {
                 return false;
             };
             match socket::accept(listener.socket.as_fd()) {
@@ -243,8 +224,7 @@ impl Control {
     }
 
     pub(in crate::master) fn remove_control_file(&self) {
-        let listeners = self.listener.iter().chain(&self.owners_listener);
-        listeners.for_each(Listener::remove_file);
+        self.listeners.values().for_each(Listener::remove_file);
     }
 
     /// The next request of root or the daemon's user.

@@ -7,7 +7,7 @@ use super::processes::{Death, how};
 use super::programs::Programs;
 use forkyard_config::ProcessManager;
 use forkyard_core::master::action::Notice;
-use forkyard_core::master::event::{Ended, GenerationId, PoolId};
+use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
 
@@ -18,11 +18,23 @@ pub(super) fn say(
     is_reloading: bool,
     notice: &Notice,
 ) {
+    let Context {
+        services,
+        in_force,
+        processes,
+        pools,
+        ..
+    } = context;
+    // A worker and its request: `[pool www] child 12, script '/x.php' (request: "GET /x.php")`.
+    let child = |worker: WorkerId| {
+        let (pool, pid) = pools.name_worker(worker);
+        format!("[pool {pool}] child {pid}{}", pools.request_of(worker))
+    };
     match notice {
         Notice::MaxChildrenReached(pool, max) => log::warn!(
             "[pool {}] server reached {}max_children setting ({max}), consider raising it",
-            context.pools.pool_name(*pool),
-            context.pools.prefix_of_settings(&context.in_force, *pool)
+            pools.pool_name(*pool),
+            pools.prefix_of_settings(in_force, *pool)
         ),
         Notice::ProcessMaxReached(_) => log::warn!(
             "The maximum number of processes has been reached. Please review your configuration and consider raising \
@@ -30,37 +42,33 @@ pub(super) fn say(
         ),
         Notice::NoWorkerPossible(pool, Some(wait)) => log::error!(
             "[pool {}] no worker is left and none can be made; trying again in {}",
-            context.pools.pool_name(*pool),
+            pools.pool_name(*pool),
             seconds(*wait)
         ),
         Notice::NoWorkerPossible(pool, None) => log::error!(
             "[pool {}] no worker is left and process.max allows none; requests wait until a worker of another \
              pool ends",
-            context.pools.pool_name(*pool)
+            pools.pool_name(*pool)
         ),
         Notice::BackingOff(pool, wait) => log::warn!(
             "[pool {}] workers can't be made or end right after they were made; the next try is in {}",
-            context.pools.pool_name(*pool),
+            pools.pool_name(*pool),
             seconds(*wait)
         ),
         Notice::CrashingFast(pool, most, wait) => log::error!(
             "[pool {}] more than {most} workers a second crash while they serve requests; the next is made in {}, \
              and no more than {most} a second",
-            context.pools.pool_name(*pool),
+            pools.pool_name(*pool),
             seconds(*wait)
         ),
         Notice::SeemsBusy(pool, made, idle, running) => log::warn!(
             "[pool {}] seems busy (you may need to increase pm.start_servers, or pm.min/max_spare_servers), spawning \
              {made} children, there are {idle} idle, and {running} total children",
-            context.pools.pool_name(*pool)
+            pools.pool_name(*pool)
         ),
         Notice::RequestSlow(worker, age) => {
-            let (pool, pid) = context.pools.name_worker(*worker);
-            log::warn!(
-                "[pool {pool}] child {pid}{} executing too slow ({:.6} sec), logging",
-                context.pools.request_of(*worker),
-                age.as_secs_f64()
-            );
+            let (child, age) = (child(*worker), age.as_secs_f64());
+            log::warn!("{child} executing too slow ({age:.6} sec), logging");
         }
         Notice::EmergencyRestart(rule) => {
             log::warn!(
@@ -69,117 +77,102 @@ pub(super) fn say(
                 rule.interval.as_secs_f64()
             );
             // php-fpm replaces none of them one by one.
-            let generations = context.pools.generations.values_mut();
+            let generations = pools.generations.values_mut();
             generations.for_each(|generation| generation.unreplaced = 0);
         }
         Notice::RequestTimedOut(worker, age, force) => {
-            let (pool, pid) = context.pools.name_worker(*worker);
-            log::warn!(
-                "[pool {pool}] child {pid}{} execution timed out ({:.6} sec), {force}",
-                context.pools.request_of(*worker),
-                age.as_secs_f64()
-            );
+            let (child, age) = (child(*worker), age.as_secs_f64());
+            log::warn!("{child} execution timed out ({age:.6} sec), {force}");
         }
         Notice::RequestEnded(worker, force) => {
-            let (pool, pid) = context.pools.name_worker(*worker);
-            log::warn!(
-                "[pool {pool}] child {pid}{} is ended by forkyard terminate, {force}",
-                context.pools.request_of(*worker)
-            );
+            log::warn!("{} is ended by forkyard terminate, {force}", child(*worker));
         }
         Notice::RetireTimedOut(worker, force) => {
-            let (pool, pid) = context.pools.name_worker(*worker);
-            log::warn!(
-                "[pool {pool}] child {pid}{} did not exit in time, {force}",
-                context.pools.request_of(*worker)
-            );
+            log::warn!("{} did not exit in time, {force}", child(*worker));
         }
         Notice::WorkerStays(worker) => {
-            let (pool, pid) = context.pools.name_worker(*worker);
-            log::error!(
-                "[pool {pool}] the daemon ends without child {pid}: {}",
-                stays(pid)
-            );
+            let (pool, pid) = pools.name_worker(*worker);
+            let stays = stays(pid);
+            log::error!("[pool {pool}] the daemon ends without child {pid}: {stays}");
         }
         Notice::PreloaderStays(generation) => {
-            let pool = context.pools.generation_name(*generation);
-            for pid in programs.pids_of(&context.pools, *generation) {
-                log::error!(
-                    "[pool {pool}] the daemon ends without process {pid}: {}",
-                    stays(pid)
-                );
+            let pool = pools.generation_name(*generation);
+            for pid in programs.pids_of(pools, *generation) {
+                let stays = stays(pid);
+                log::error!("[pool {pool}] the daemon ends without process {pid}: {stays}");
             }
         }
         // The failed start's report has it.
         Notice::PreloaderTimedOut(generation, _) if preloaders.is_starting(*generation) => {}
-        Notice::PreloaderTimedOut(generation, limit) => log::error!(
-            "[pool {}] the {} did not answer within {}, killing",
-            context.pools.generation_name(*generation),
-            if context.pools.has_program(*generation) {
-                "application"
-            } else {
-                "preloader"
-            },
-            seconds(*limit)
-        ),
+        Notice::PreloaderTimedOut(generation, limit) => {
+            let what = match pools.has_program(*generation) {
+                true => "application",
+                false => "preloader",
+            };
+            log::error!(
+                "[pool {}] the {what} did not answer within {}, killing",
+                pools.generation_name(*generation),
+                seconds(*limit)
+            );
+        }
         Notice::WorkerGone(worker, exit, was_told) => {
-            if let Some(death) = context.processes.deaths.remove(worker) {
-                let level = death_level(*exit, *was_told, context.services.speaks_as_fpm);
+            if let Some(death) = processes.deaths.remove(worker) {
+                let level = death_level(*exit, *was_told, services.speaks_as_fpm);
                 say_death(&death, *exit, level);
-                let generation = context.pools.generations.get_mut(&death.generation);
+                let generation = pools.generations.get_mut(&death.generation);
                 if let Some(generation) = generation.filter(|_| !*was_told) {
                     generation.unreplaced = generation.unreplaced.saturating_add(1);
                 }
             }
         }
-        Notice::PreloaderLost(generation, _, wait) if context.processes.reported.remove(generation) => {
+        Notice::PreloaderLost(generation, _, wait) if processes.reported.remove(generation) => {
             log::info!(
                 "[pool {}] the application is started again in {}",
-                context.pools.generation_name(*generation),
+                pools.generation_name(*generation),
                 seconds(*wait)
             );
         }
-        Notice::PreloaderLost(generation, exit, wait) => log::error!(
-            "[pool {}] the preloader exited {}{}; {}the next try is in {}",
-            context.pools.generation_name(*generation),
-            how(*exit),
-            context.processes.last_lines(*generation),
-            if context.pools.has_workers(*generation) {
-                "its workers go on, "
-            } else {
-                ""
-            },
-            seconds(*wait)
-        ),
+        Notice::PreloaderLost(generation, exit, wait) => {
+            let meanwhile = match pools.has_workers(*generation) {
+                true => "its workers go on, ",
+                false => "",
+            };
+            log::error!(
+                "[pool {}] the preloader exited {}{}; {meanwhile}the next try is in {}",
+                pools.generation_name(*generation),
+                how(*exit),
+                processes.last_lines(*generation),
+                seconds(*wait)
+            );
+        }
         Notice::Promoting(worker) => {
-            let (pool, pid) = context.pools.name_worker(*worker);
+            let (pool, pid) = pools.name_worker(*worker);
             log::debug!("[pool {pool}] a preloader is made from child {pid}");
         }
         Notice::MoldSwitched(generation) => {
-            let pid = context.pools.preloader_pid(*generation).unwrap_or_default();
+            let pid = pools.preloader_pid(*generation).unwrap_or_default();
             log::info!(
                 "[pool {}] preloader {pid}, made from a worker, makes the workers from now on; the old ones are replaced",
-                context.pools.generation_name(*generation)
+                pools.generation_name(*generation)
             );
         }
         Notice::PromotionFailed(generation, exit, wait) => log::warn!(
             "[pool {}] no preloader could be made from a worker ({}{}); the pool continues unchanged, and \
              the next try is in {} at the earliest",
-            context.pools.generation_name(*generation),
+            pools.generation_name(*generation),
             how(*exit),
-            context.processes.last_lines(*generation),
+            processes.last_lines(*generation),
             seconds(*wait)
         ),
         Notice::GenerationServes(generation) => {
-            let level = if context.services.speaks_as_fpm && is_reloading {
-                log::Level::Debug
-            } else {
-                log::Level::Info
+            let level = match services.speaks_as_fpm && is_reloading {
+                true => log::Level::Debug,
+                false => log::Level::Info,
             };
             log::log!(
                 level,
                 "[pool {}] the new workers serve, the old ones finish",
-                context.pools.generation_name(*generation)
+                pools.generation_name(*generation)
             );
         }
     }

@@ -9,7 +9,7 @@ use mio::{Interest, Registry, Token};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::master) enum ControlSocket {
     /// For root and the daemon's user.
     Main,

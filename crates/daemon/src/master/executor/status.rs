@@ -35,105 +35,91 @@ impl StatusSource<'_> {
         orphans: &HashMap<String, u32>,
         views: &[(PoolId, serde_json::Value)],
     ) -> Status {
+        let (all, in_force) = (&self.context.pools, &self.context.in_force);
         // Each scoreboard is read once.
         let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
-        let mut uses = self.context.pools.cpu_of_workers();
-        for (id, generation) in self.context.pools.generations.iter() {
+        let mut uses = all.cpu_of_workers();
+        for (id, generation) in all.generations.iter() {
             let mut reading = generation.reading();
             reading.cpu_us = uses.remove(id).unwrap_or(0);
-            let sum = readings
-                .entry(self.context.pools.shown_with(generation))
-                .or_default();
+            let sum = readings.entry(all.shown_with(generation)).or_default();
             sum.add(&reading);
         }
-        let mut pools: Vec<protocol::PoolStatus> = self
-            .context
-            .pools
-            .by_id
-            .iter()
-            .filter_map(|(id, pool)| Some((id, pool, pool.listener.as_ref()?)))
-            .map(|(id, pool, listener)| {
-                let own: Vec<(GenerationId, &Generation)> = self.context.pools.generations.of(id).collect();
-                let mut counts = self.context.pools.past(&pool.name);
-                let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
-                counts.add(&reading.counts);
-                let queue = pool.listen_queue();
-                let trouble = unreachable(listener);
-                protocol::PoolStatus {
-                    name: pool.name.clone(),
-                    listen: address(&listener.address),
-                    unreachable: trouble.is_some(),
-                    problem: trouble,
-                    shares: (own.last())
-                        .and_then(|(_, latest)| self.context.services.shares_in_words(&latest.settings.pool)),
-                    logs: logs::of_all(
-                        (self.context.in_force.pool(&pool.name).into_iter())
-                            .chain(own.iter().map(|(_, generation)| &generation.settings.pool)),
-                    ),
-                    queue: queue.map(|queue| queue.current),
-                    queue_limit: queue.map(|queue| queue.limit),
-                    limits: self.context.pools.worker_limits(self.applications, *id, pool),
-                    busy: reading.busy,
-                    idle: reading.idle,
-                    starting: reading.starting,
-                    cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
-                    counts,
-                    memory: None,
-                    orphans: orphans.get(&pool.name).copied().unwrap_or(0),
-                    failed_starts: self.context.pools.errors.count(&pool.name),
-                    last_error: self.context.pools.errors.last(&pool.name).map(|kept| LastError {
-                        id: kept.report.id.to_string(),
-                        time: kept.epoch_s,
-                        summary: kept
-                            .report
-                            .failure
-                            .summary
-                            .lines()
-                            .next()
-                            .unwrap_or_default()
-                            .to_owned(),
-                        refusing: self.is_refused(*id, pool),
-                        is_over: !self.is_refused(*id, pool) && self.context.pools.is_well(pool),
-                    }),
-                    applications: self.applications.status(self.context, self.programs, *id, views),
-                    generations: own
-                        .iter()
-                        .map(|(id, generation)| {
-                            self.context
-                                .pools
-                                .generation_status(self.programs, *id, generation, pool)
-                        })
-                        .collect(),
-                }
-            })
-            .collect();
+        let configured = all.by_id.iter();
+        let configured = configured.filter_map(|(id, pool)| Some((id, pool, pool.listener.as_ref()?)));
+        let shown = configured.map(|(id, pool, listener)| {
+            let own: Vec<(GenerationId, &Generation)> = all.generations.of(id).collect();
+            let mut counts = all.past(&pool.name);
+            let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
+            counts.add(&reading.counts);
+            let queue = pool.listen_queue();
+            let trouble = unreachable(listener);
+            let settings = own.iter().map(|(_, generation)| &generation.settings.pool);
+            let latest = settings.clone().last();
+            let generations = own
+                .iter()
+                .map(|(id, generation)| all.generation_status(self.programs, *id, generation, pool));
+            protocol::PoolStatus {
+                name: pool.name.clone(),
+                listen: address(&listener.address),
+                unreachable: trouble.is_some(),
+                problem: trouble,
+                shares: latest.and_then(|latest| self.context.services.shares_in_words(latest)),
+                logs: logs::of_all(in_force.pool(&pool.name).into_iter().chain(settings)),
+                queue: queue.map(|queue| queue.current),
+                queue_limit: queue.map(|queue| queue.limit),
+                limits: all.worker_limits(self.applications, *id, pool),
+                busy: reading.busy,
+                idle: reading.idle,
+                starting: reading.starting,
+                cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
+                counts,
+                memory: None,
+                orphans: orphans.get(&pool.name).copied().unwrap_or(0),
+                failed_starts: all.errors.count(&pool.name),
+                last_error: self.last_error(*id, pool),
+                applications: self.applications.status(self.context, self.programs, *id, views),
+                generations: generations.collect(),
+            }
+        });
+        let mut pools: Vec<protocol::PoolStatus> = shown.collect();
         pools.sort_by(|a, b| a.name.cmp(&b.name));
         Status {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            config: self.context.in_force.config.path.display().to_string(),
+            config: in_force.config.path.display().to_string(),
             pools,
-            skipped: self.context.in_force.config.skipped.clone(),
+            skipped: in_force.config.skipped.clone(),
             last_reload: self.context.handover.last_reload.clone(),
-            log: Some(logs::of_daemon(&self.context.in_force.config.global.error_log)),
+            log: Some(logs::of_daemon(&in_force.config.global.error_log)),
             replaced: invocation::get().is_some_and(Invocation::is_replaced),
-            jobs: super::jobs::status(&self.context.in_force),
+            jobs: super::jobs::status(in_force),
         }
+    }
+
+    fn last_error(&self, id: PoolId, pool: &RunningPool) -> Option<LastError> {
+        let kept = self.context.pools.errors.last(&pool.name)?;
+        let refusing = self.is_refused(id, pool);
+        let summary = kept.report.failure.summary.lines().next();
+        Some(LastError {
+            id: kept.report.id.to_string(),
+            time: kept.epoch_s,
+            summary: summary.unwrap_or_default().to_owned(),
+            refusing,
+            is_over: !refusing && self.context.pools.is_well(pool),
+        })
     }
 
     /// Whether a pool's requests are refused because its application fails.
     fn is_refused(&self, id: PoolId, pool: &RunningPool) -> bool {
-        let program = pool
-            .serving
-            .and_then(|serving| self.programs.running.get(&serving));
-        let generation = pool
-            .serving
-            .and_then(|serving| self.context.pools.generations.get(&serving));
-        let programs = generation
-            .map(|it| self.context.pools.helper_processes_status(it))
-            .unwrap_or_default();
+        let Context { pools, helpers, .. } = self.context;
+        let serving = pool.serving;
+        let program = serving.and_then(|serving| self.programs.running.get(&serving));
+        let generation = serving.and_then(|serving| pools.generations.get(&serving));
+        let programs = generation.map(|it| pools.helper_processes_status(it));
+        let programs = programs.unwrap_or_default();
         let is = |stage: BackendStage| programs.iter().any(|program| program.state == stage.name());
-        self.context.helpers.pid(HelperId::Responder(id)).is_some()
+        helpers.pid(HelperId::Responder(id)).is_some()
             || program.is_some_and(RunningProgram::is_failing)
             || is(BackendStage::Failing) && !is(BackendStage::Up)
     }
