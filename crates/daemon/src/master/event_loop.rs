@@ -180,7 +180,7 @@ impl Master {
 
     /// Passes an event to the core, and performs its actions until none follows.
     pub(super) fn tell(&mut self, event: Event) {
-        self.executor.context.services.happened.push_back(event);
+        self.executor.context.services.tell(event);
         self.perform_actions();
     }
 

@@ -205,7 +205,7 @@ impl Control {
         if let Some(session) = self.sessions.remove(&id) {
             context.services.sources.forget(session.socket());
             self.guests.remove(id);
-            context.services.effects.push_back(Effect::SessionEnded(id));
+            context.services.cause(Effect::SessionEnded(id));
         }
     }
 

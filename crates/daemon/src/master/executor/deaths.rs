@@ -38,8 +38,7 @@ impl Context {
         if let Some(worker) = self.pools.workers.get(&id) {
             self.accept_notify(worker.generation);
         }
-        let ended = Effect::WorkerEnded(id, pid, exit);
-        self.services.effects.push_back(ended);
+        self.services.cause(Effect::WorkerEnded(id, pid, exit));
     }
 
     pub(super) fn foreign_ended(&mut self, id: WorkerId) {
@@ -69,9 +68,8 @@ impl Context {
             let names = worker.named(id).into_iter().map(|(name, _)| name);
             self.handover.unkeep(names);
         }
-        self.services.effects.push_back(Effect::WorkerGone(id));
-        let exited = Event::WorkerExited(id, exit, had_work);
-        self.services.happened.push_back(exited);
+        self.services.cause(Effect::WorkerGone(id));
+        self.services.tell(Event::WorkerExited(id, exit, had_work));
     }
 
     /// Reports the end of a worker that never took up work, if the application caused it.
@@ -115,8 +113,8 @@ impl Context {
         // The output is in the log already.
         say_report(&report, true);
         self.pools.keep_report(&report, vec![name]);
-        let failed = Effect::StartFailed(vec![worker.generation], report);
-        self.services.effects.push_back(failed);
+        self.services
+            .cause(Effect::StartFailed(vec![worker.generation], report));
     }
 
     fn has_told_of_start(&mut self, worker: &WorkerProcess) -> bool {

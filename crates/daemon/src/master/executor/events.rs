@@ -69,10 +69,10 @@ impl Context {
                     worker.up = true;
                     self.handover.generation_changed(worker.generation);
                     generation_is_well = true;
-                    self.services.happened.push_back(Event::WorkerUp(id));
+                    self.services.tell(Event::WorkerUp(id));
                 }
             }
-            self.services.effects.push_back(Effect::WorkerUp(id));
+            self.services.cause(Effect::WorkerUp(id));
         }
         if generation_is_well {
             if let Some(generation) = self.pools.generations.get_mut(&id) {
@@ -84,7 +84,7 @@ impl Context {
             .happened
             .extend(mold_candidate.into_iter().map(Event::MoldCandidate));
         if told {
-            self.services.happened.push_back(Event::ChildAccept(id));
+            self.services.tell(Event::ChildAccept(id));
         }
         more
     }
@@ -105,7 +105,7 @@ impl Pools {
     /// Counts only while the pool is watched; a late event is void.
     pub(super) fn work_waits(&self, services: &mut Services, id: PoolId) {
         if self.by_id.get(&id).is_some_and(|pool| pool.watched) {
-            services.happened.push_back(Event::SourceReady(id));
+            services.tell(Event::SourceReady(id));
         }
     }
 

@@ -56,8 +56,8 @@ impl Context {
             let names = failed.named(worker).into_iter().map(|(name, _)| name);
             self.handover.unkeep(names);
         }
-        self.services.effects.push_back(Effect::WorkerNotForked(worker));
-        self.services.happened.push_back(Event::ForkFailed(worker));
+        self.services.cause(Effect::WorkerNotForked(worker));
+        self.services.tell(Event::ForkFailed(worker));
     }
 
     fn try_fork(&mut self, worker: WorkerId, id: GenerationId, slot: u32) -> Result<(), Error> {
@@ -119,8 +119,7 @@ impl Context {
         };
         match workers {
             Workers::Forked => {
-                let prepared = Effect::WorkerPrepared(worker, id, own);
-                self.services.effects.push_back(prepared);
+                self.services.cause(Effect::WorkerPrepared(worker, id, own));
                 Ok(())
             }
             Workers::Daemon => self.fork_handler(worker, id, own),
@@ -216,9 +215,9 @@ impl Context {
             );
         }
         if new.up {
-            self.services.effects.push_back(Effect::WorkerUp(worker));
+            self.services.cause(Effect::WorkerUp(worker));
         }
-        self.services.happened.push_back(Event::Forked(worker));
+        self.services.tell(Event::Forked(worker));
         self.pools.count_start(worker);
     }
 }

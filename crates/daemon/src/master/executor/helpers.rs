@@ -98,7 +98,7 @@ impl Helpers {
             }
             (HelperAction::None | HelperAction::Ask, _) => return,
         };
-        services.effects.push_back(Effect::Helper(id, step));
+        services.cause(Effect::Helper(id, step));
     }
 
     pub(super) fn start_failed(&mut self, services: &mut Services, id: HelperId, error: &Error) {
@@ -161,8 +161,7 @@ impl Helpers {
             let (name, how) = (name(&self.wanted, id), processes::how(ended));
             log::warn!("{name} (pid {pid}) exited {how}");
         }
-        let gone = Effect::Helper(id, HelperStep::Gone(pid));
-        services.effects.push_back(gone);
+        services.cause(Effect::Helper(id, HelperStep::Gone(pid)));
         self.tell(services, id, happened);
     }
 

@@ -242,7 +242,7 @@ impl Executor {
             Ok((wanted, changes)) => {
                 self.reload
                     .begin(&mut self.context.services, changes, sockets, None, None);
-                self.context.services.happened.push_back(Event::Apply(wanted));
+                self.context.services.tell(Event::Apply(wanted));
             }
             Err(error) => log::error!("the old processes stay: {error}"),
         }

@@ -173,7 +173,7 @@ impl Context {
             return;
         };
         generation.rest_app_log(&mut self.services.sources);
-        self.services.effects.push_back(Effect::GenerationDropped(id));
+        self.services.cause(Effect::GenerationDropped(id));
         if generation.share.is_some() {
             self.handover.unkeep([names::program_table(id.0)]);
         }
@@ -191,7 +191,7 @@ impl Context {
     pub(super) fn close_pool(&mut self, id: PoolId) {
         self.handover.pool_changed(id);
         self.pools.unwatch(&mut self.services, id);
-        self.services.effects.push_back(Effect::PoolClosed(id));
+        self.services.cause(Effect::PoolClosed(id));
         if let Some(pool) = self.pools.by_id.remove(&id) {
             let Some(listener) = pool.listener else {
                 return;
@@ -199,9 +199,7 @@ impl Context {
             listener.remove_file();
             pool.http.iter().for_each(Listener::remove_file);
             if self.pools.pools_named(&pool.name).is_empty() {
-                self.services
-                    .effects
-                    .push_back(Effect::PoolEnded(pool.name.clone()));
+                self.services.cause(Effect::PoolEnded(pool.name.clone()));
                 self.pools.errors.end(&pool.name);
                 self.pools.counters.end(&pool.name);
             }

@@ -276,8 +276,7 @@ impl Context {
             sockets.http,
         );
         self.services
-            .effects
-            .push_back(Effect::PoolConfigured(Box::new(PoolConfigured {
+            .cause(Effect::PoolConfigured(Box::new(PoolConfigured {
                 pool,
                 settings: settings.pool.clone(),
                 status: sockets.status,

@@ -274,8 +274,7 @@ impl Reporters {
                 log::error!(
                     "[pool {name}] requests wait, because the process that would refuse them can't be started: {error}"
                 );
-                let gone = Event::UnavailableResponderGone(pool);
-                context.services.happened.push_back(gone);
+                context.services.tell(Event::UnavailableResponderGone(pool));
             }
         }
     }
@@ -298,8 +297,7 @@ impl Reporters {
             self.refused.remove(&pool);
             let name = context.pools.pool_name(pool);
             log::warn!("[pool {name}] process {pid}, which refused requests, has ended");
-            let gone = Event::UnavailableResponderGone(pool);
-            context.services.happened.push_back(gone);
+            context.services.tell(Event::UnavailableResponderGone(pool));
         }
         Ok(())
     }

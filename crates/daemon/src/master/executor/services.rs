@@ -36,10 +36,19 @@ pub(in crate::master) struct Services {
 }
 
 impl Services {
+    /// Tells the core.
+    pub(in crate::master) fn tell(&mut self, event: Event) {
+        self.happened.push_back(event);
+    }
+
+    /// Tells the other parts.
+    pub(super) fn cause(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
     /// Answers a request on the control socket.
     pub(super) fn answer(&mut self, asker: u64, answer: Answer) {
-        let answered = Effect::Answered(asker, Box::new(answer));
-        self.effects.push_back(answered);
+        self.cause(Effect::Answered(asker, Box::new(answer)));
     }
 
     /// Raises the descriptor limit to the need of a configuration, or warns that it is too low.

@@ -26,9 +26,7 @@ impl Pools {
         let is_first = generation.slots.is_empty();
         let pool = self.by_id.get(&generation.pool);
         let queued = pool.map(|pool| pool.queued(is_first));
-        services
-            .happened
-            .push_back(Event::Snapshot(id, rows, queued.flatten()));
+        services.tell(Event::Snapshot(id, rows, queued.flatten()));
     }
 }
 

@@ -28,14 +28,14 @@ impl Context {
             "[pool {}] can't start the preloader: {error}",
             self.pools.generation_name(id)
         );
-        let gone = Event::PreloaderGone(id, Ended::Code(EXIT_SOFTWARE));
-        self.services.happened.push_back(gone);
+        self.services
+            .tell(Event::PreloaderGone(id, Ended::Code(EXIT_SOFTWARE)));
     }
 
     /// Notes a failed start that the log already describes.
     pub(super) fn start_failed(&mut self, ids: Vec<GenerationId>, report: Arc<Report>) {
         self.processes.reported.extend(&ids);
-        self.services.effects.push_back(Effect::StartFailed(ids, report));
+        self.services.cause(Effect::StartFailed(ids, report));
     }
 }
 

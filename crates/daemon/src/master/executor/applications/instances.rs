@@ -155,7 +155,7 @@ impl Applications {
             generation,
             policy,
         };
-        context.services.happened.push_back(Event::SpawnRequest(order));
+        context.services.tell(Event::SpawnRequest(order));
         Ok(())
     }
 
@@ -169,8 +169,9 @@ impl Applications {
             match app_pool.registry.get(number).map(|instance| instance.at) {
                 Some(At::Looking) => _ = app_pool.registry.remove(number),
                 Some(At::Ordered | At::Made(_) | At::Up(_)) => {
-                    let cancel = Event::Cancel(SpawnRequestId(id, number), false);
-                    context.services.happened.push_back(cancel);
+                    context
+                        .services
+                        .tell(Event::Cancel(SpawnRequestId(id, number), false));
                 }
                 None => {}
             }
@@ -216,7 +217,7 @@ impl Applications {
         match instance.at {
             At::Looking => self.end_instance(context, id, &Denied::for_now(NOT_MADE)),
             At::Ordered | At::Made(_) | At::Up(_) => {
-                context.services.happened.push_back(Event::Cancel(id, kill));
+                context.services.tell(Event::Cancel(id, kill));
             }
         }
     }

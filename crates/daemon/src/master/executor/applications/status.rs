@@ -128,7 +128,7 @@ impl Applications {
 
     fn finish_status(&mut self, services: &mut Services, at: usize) {
         let PendingStatus { asker, views, .. } = self.statuses.remove(at);
-        services.effects.push_back(Effect::StatusDue(asker, views));
+        services.cause(Effect::StatusDue(asker, views));
     }
 
     pub(in crate::master::executor) fn status(

@@ -158,8 +158,7 @@ impl Preloaders {
             context.fork_failed(worker);
         }
         context.pools.vacated.insert(id);
-        let gone = Event::PreloaderGone(id, exit);
-        context.services.happened.push_back(gone);
+        context.services.tell(Event::PreloaderGone(id, exit));
     }
 
     /// Adopts workers that an ended preloader made without announcing them: they have their slots and may serve.
@@ -225,12 +224,12 @@ impl Preloaders {
         let is_zygote = preloader.is_zygote();
         for id in preloader.members.kept().collect::<Vec<_>>() {
             if context.pools.next_mold_pid(id) == Some(pid) {
-                context.services.happened.push_back(Event::NextMoldReady(id));
+                context.services.tell(Event::NextMoldReady(id));
             } else if is_zygote {
                 self.zygote_serves(context, id, facts.clone());
             } else {
                 context.pools.note_facts(id, facts.clone());
-                context.services.happened.push_back(Event::PreloaderReady(id));
+                context.services.tell(Event::PreloaderReady(id));
             }
         }
     }
@@ -262,8 +261,7 @@ impl Preloaders {
         match (pid, id) {
             (Some(pid), _) => self.gone(context, pid, exit),
             (None, Some(id)) => {
-                let gone = Event::PreloaderGone(id, exit);
-                context.services.happened.push_back(gone);
+                context.services.tell(Event::PreloaderGone(id, exit));
             }
             (None, None) => {}
         }

@@ -113,8 +113,7 @@ impl Preloaders {
         if let Some(second) = self.seconds.remove(&id) {
             context.services.sources.forget(&second.channel);
             context.processes.last_lines.remove(&id);
-            let gone = Event::NextMoldGone(id, exit);
-            context.services.happened.push_back(gone);
+            context.services.tell(Event::NextMoldGone(id, exit));
         }
     }
 
@@ -149,8 +148,7 @@ impl Preloaders {
     ) {
         if let Err(error) = self.try_promote(context, worker, id) {
             log::error!("[pool {}] {error}", context.pools.generation_name(id));
-            let gone = Event::NextMoldGone(id, Ended::Unknown);
-            context.services.happened.push_back(gone);
+            context.services.tell(Event::NextMoldGone(id, Ended::Unknown));
         }
     }
 
@@ -184,7 +182,7 @@ impl Context {
         if let Some(resources) = self.pools.resources_mut(id) {
             resources.next_mold = None;
         }
-        self.services.happened.push_back(Event::NextMoldGone(id, exit));
+        self.services.tell(Event::NextMoldGone(id, exit));
     }
 }
 

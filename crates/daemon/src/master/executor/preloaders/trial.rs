@@ -73,7 +73,7 @@ impl Preloaders {
         }
         self.gone(context, pid, exit_of_report(report));
         context.pools.set_preloader(id, None);
-        context.services.happened.push_back(Event::PreloaderAgain(id));
+        context.services.tell(Event::PreloaderAgain(id));
         self.start(context, id);
     }
 }

@@ -39,7 +39,7 @@ impl Preloaders {
     /// The warm-up is done or late: the generation may have workers.
     pub(in crate::master::executor) fn warmed_up(&mut self, services: &mut Services, id: GenerationId) {
         if self.end_warm_up(services, id) {
-            services.happened.push_back(Event::PreloaderReady(id));
+            services.tell(Event::PreloaderReady(id));
         }
     }
 
@@ -106,8 +106,7 @@ impl Preloaders {
             false
         });
         if !begun {
-            let ready = Event::PreloaderReady(id);
-            context.services.happened.push_back(ready);
+            context.services.tell(Event::PreloaderReady(id));
         }
     }
 

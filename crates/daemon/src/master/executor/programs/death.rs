@@ -73,8 +73,9 @@ fn report(context: &mut Context, id: GenerationId, death: Death) -> Option<Arc<R
         words: DOES_NOT_STAY,
     };
     let report = end.report();
-    let died = Effect::ProcessDied(id, Arc::clone(&report));
-    context.services.effects.push_back(died);
+    context
+        .services
+        .cause(Effect::ProcessDied(id, Arc::clone(&report)));
     context
         .pools
         .keep_report(&report, vec![report.plan.group.clone()]);

@@ -191,14 +191,12 @@ impl Programs {
                 if !context.pools.is_coming(id) {
                     self.takes_over(id);
                 }
-                let ready = Event::PreloaderReady(id);
-                context.services.happened.push_back(ready);
+                context.services.tell(Event::PreloaderReady(id));
             }
             ProgramAction::TellGone { failed } => {
                 let record = self.running.get(&id).filter(|_| failed);
                 let exit = record.map_or(Ended::Code(0), |record| record.last_exit);
-                let gone = Event::PreloaderGone(id, exit);
-                context.services.happened.push_back(gone);
+                context.services.tell(Event::PreloaderGone(id, exit));
             }
         }
     }
