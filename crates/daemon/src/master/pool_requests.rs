@@ -70,8 +70,11 @@ impl Master {
     }
 
     pub(super) fn lend(&mut self, asker: u64, of: &str, wait: Option<Duration>) -> Handled {
-        let of_group = self.executor.applications.router_of_group(of).transpose();
-        let id = of_group.unwrap_or_else(|| self.executor.applications.router_for(Path::new(of)))?;
+        let applications = &self.executor.applications;
+        let id = match applications.router_of_group(of)? {
+            Some(id) => id,
+            None => applications.routers_for(Path::new(of))?.0,
+        };
         let of = of.to_owned();
         self.pass_on(id, asker, AdminRequest::Take { of, wait });
         Ok(None)

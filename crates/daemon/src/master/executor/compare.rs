@@ -28,12 +28,8 @@ impl Context {
             pools.extend(found.filter(|it| it.outcome != Outcome::Kept || !it.keys.is_empty()));
         }
         let names: HashSet<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
-        let gone = self
-            .in_force
-            .config
-            .pools
-            .iter()
-            .filter(|pool| !names.contains(pool.name.as_str()));
+        let gone = self.in_force.config.pools.iter();
+        let gone = gone.filter(|pool| !names.contains(pool.name.as_str()));
         pools.extend(gone.map(|pool| change(&pool.name, Outcome::Removed, None)));
         Changes {
             global: difference::global(&self.in_force.config, &config),

@@ -73,26 +73,11 @@ impl Pools {
         self.counters.0.get_mut(&name)
     }
 
-    fn tally_of_worker(&mut self, id: WorkerId) -> Option<&mut PoolCounters> {
-        let generation = self.workers.get(&id)?.generation;
-        self.tally_of(generation)
-    }
-
-    pub(super) fn count_start(&mut self, id: WorkerId) {
-        if let Some(counters) = self.tally_of_worker(id) {
-            counters.starts += 1;
-        }
-    }
-
-    pub(super) fn count_cpu(&mut self, id: WorkerId, micros: u64) {
-        if let Some(counters) = self.tally_of_worker(id) {
-            counters.gone_cpu_us = counters.gone_cpu_us.saturating_add(micros);
-        }
-    }
-
-    pub(super) fn count_terminated(&mut self, id: WorkerId) {
-        if let Some(counters) = self.tally_of_worker(id) {
-            counters.terminated += 1;
+    /// Changes the counters of a worker's pool.
+    pub(super) fn count(&mut self, id: WorkerId, change: impl FnOnce(&mut PoolCounters)) {
+        let generation = self.workers.get(&id).map(|worker| worker.generation);
+        if let Some(counters) = generation.and_then(|id| self.tally_of(id)) {
+            change(counters);
         }
     }
 
@@ -107,10 +92,10 @@ impl Pools {
         let (cause, code) = cause(told.map(|(told, _)| told), exit, said);
         let reason = reason.filter(|_| cause == ExitCause::NotPutBack);
         let reason = reason.and_then(|reason| Unrewindable::NAMES.get(usize::from(reason)).copied());
-        if let Some(counters) = self.tally_of_worker(id) {
+        self.count(id, |counters| {
             counters.count_exit(cause, code, reason);
             counters.add_refusals(&refused);
-        }
+        });
     }
 
     pub(super) fn take_over_counts(&mut self, id: GenerationId) {

@@ -168,7 +168,7 @@ impl Pools {
     }
 
     pub(super) fn respond_timeout(&mut self, handover: &mut Handover, id: WorkerId) {
-        self.count_terminated(id);
+        self.count(id, |counters| counters.terminated += 1);
         self.end_worker(handover, id, StopRequest::Terminate, |worker| {
             match (&worker.foreign, worker.pid) {
                 (None, Some(pid)) => timeout_responder::send_timeout(pid),

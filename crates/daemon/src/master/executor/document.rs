@@ -30,16 +30,15 @@ pub(in crate::master) struct LeftState<'e> {
 
 impl<'e> LeftState<'e> {
     pub(in crate::master) fn document(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
-        let ending = self.context.pools.counted_by_ordered();
-        let pools = self.context.pools.by_id.iter();
-        let mut pools: Vec<SavedPool> = pools
-            .filter_map(|(id, pool)| self.context.pools.entry(*id, pool, manager, &ending))
-            .collect();
+        let all = &self.context.pools;
+        let ending = all.counted_by_ordered();
+        let pools = all.by_id.iter();
+        let pools = pools.filter_map(|(id, pool)| all.entry(*id, pool, manager, &ending));
+        let mut pools: Vec<SavedPool> = pools.collect();
         pools.sort_by_key(|pool| pool.id);
-        let generations = self.context.pools.generations.iter();
-        let mut generations: Vec<SavedGeneration> = generations
-            .filter_map(|(id, generation)| self.generation_entry(*id, generation))
-            .collect();
+        let generations = all.generations.iter();
+        let generations = generations.filter_map(|(id, it)| self.generation_entry(*id, it));
+        let mut generations: Vec<SavedGeneration> = generations.collect();
         generations.sort_by_key(|generation| generation.id);
         Document {
             version: VERSION,
@@ -47,8 +46,8 @@ impl<'e> LeftState<'e> {
             master: std::process::id() as i32,
             stopping,
             descriptor_limit: self.context.services.descriptor_limit,
-            last_pool: self.context.pools.last_pool,
-            last_generation: self.context.pools.last_generation,
+            last_pool: all.last_pool,
+            last_generation: all.last_generation,
             last_reload: self.context.handover.last_reload.clone(),
             pools,
             generations,
@@ -56,42 +55,37 @@ impl<'e> LeftState<'e> {
     }
 
     pub(super) fn changes(&self, manager: &Manager, stopping: Option<Stopping>, stale: &Stale) -> Changes {
+        let all = &self.context.pools;
         let mut changes = Changes {
             stopping,
-            last_pool: self.context.pools.last_pool,
-            last_generation: self.context.pools.last_generation,
+            last_pool: all.last_pool,
+            last_generation: all.last_generation,
             last_reload: self.context.handover.last_reload.clone(),
             ..Changes::default()
         };
         let mut stale_pools = stale.pools.clone();
         for id in &stale.generations {
-            let generation = self.context.pools.generations.get(id);
+            let generation = all.generations.get(id);
             // The pool's counters have changed, too.
-            stale_pools.extend(
-                generation
-                    .into_iter()
-                    .flat_map(|it| self.context.pools.counted_with(it)),
-            );
+            stale_pools.extend(generation.into_iter().flat_map(|it| all.counted_with(it)));
             match generation.and_then(|it| self.generation_entry(*id, it)) {
                 Some(entry) => changes.generations.push(entry),
                 None if generation.is_some_and(ExecutorGeneration::is_ordered) => {}
                 None => changes.generations_gone.push(id.0),
             }
         }
-        let found = |id: &PoolId| Some((*id, self.context.pools.by_id.get(id)?));
-        let is_counted_anew = stale_pools.iter().filter_map(found).any(|(_, pool)| {
-            let generation = pool
-                .serving
-                .and_then(|id| self.context.pools.generations.get(&id));
-            generation.is_some_and(|it| it.settings.pool.applications.is_some())
-        });
-        let ending = match is_counted_anew {
-            true => self.context.pools.counted_by_ordered(),
+        let is_counted_anew = |id: &PoolId| {
+            let serving = all.by_id.get(id).and_then(|pool| pool.serving);
+            let generation = serving.and_then(|id| all.generations.get(&id));
+            generation.is_some_and(ExecutorGeneration::has_applications)
+        };
+        let ending = match stale_pools.iter().any(is_counted_anew) {
+            true => all.counted_by_ordered(),
             false => HashMap::new(),
         };
         for id in stale_pools {
-            let pool = self.context.pools.by_id.get(&id);
-            match pool.and_then(|pool| self.context.pools.entry(id, pool, manager, &ending)) {
+            let pool = all.by_id.get(&id);
+            match pool.and_then(|pool| all.entry(id, pool, manager, &ending)) {
                 Some(entry) => changes.pools.push(entry),
                 None => changes.pools_gone.push(id.0),
             }

@@ -186,11 +186,6 @@ impl Handover {
         );
     }
 
-    pub(super) fn clear_store(&mut self, ours: HashSet<String>) {
-        self.unkeep(ours.into_iter().chain(names::COPIES.map(str::to_owned)));
-        self.unkeep([names::CONFIG.to_owned()]);
-    }
-
     /// Warns that the service manager stores fewer descriptors than may be needed.
     pub(super) fn measure_store(&mut self, config: &Config) {
         let Some(store) = &mut self.fd_store else {

@@ -218,7 +218,7 @@ impl Context {
             self.services.cause(Effect::WorkerUp(worker));
         }
         self.services.tell(Event::Forked(worker));
-        self.pools.count_start(worker);
+        self.pools.count(worker, |counters| counters.starts += 1);
     }
 }
 

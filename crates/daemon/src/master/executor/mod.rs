@@ -80,6 +80,7 @@ use forkyard_core::zygotes::Renewal;
 use forkyard_host::logs::Log;
 use forkyard_protocol::control::Answer;
 use forkyard_protocol::handover::document::Stopping;
+use forkyard_protocol::handover::names;
 use forkyard_sys::notify::Notifier;
 use forkyard_sys::process;
 use handover::Handover;
@@ -299,8 +300,9 @@ impl Executor {
     }
 
     pub(in crate::master) fn clear_fd_store(&mut self) {
-        let ours = self.stored_names();
-        self.context.handover.clear_store(ours);
+        let own = names::COPIES.into_iter().chain([names::CONFIG]);
+        let names = self.stored_names().into_iter().chain(own.map(str::to_owned));
+        self.context.handover.unkeep(names);
     }
 
     /// Replaces this program. Returns only on failure; nothing has changed then, except that starting preloaders fail.

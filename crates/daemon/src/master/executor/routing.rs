@@ -125,7 +125,9 @@ impl Executor {
         let context = &mut self.context;
         match context.processes.by_pid.remove(&pid) {
             Some(Who::Worker(worker)) => {
-                context.pools.count_cpu(worker, micros);
+                context.pools.count(worker, |counters| {
+                    counters.gone_cpu_us = counters.gone_cpu_us.saturating_add(micros);
+                });
                 context.worker_ended(worker, pid, ended);
             }
             Some(Who::Rehearsal) => context.handover.rehearsal_ended(&mut context.services, ended),

@@ -25,11 +25,8 @@ const STANDARD_INPUT: i32 = 0;
 
 pub(super) fn open(pool: &Pool) -> io::Result<Option<File>> {
     let open = |path| open_in_time(&format!("pool {}", pool.name), || open_log(path));
-    pool.logs
-        .slow_log
-        .as_ref()
-        .map(|slow| open(&slow.path))
-        .transpose()
+    let slow = pool.logs.slow_log.as_ref();
+    slow.map(|slow| open(&slow.path)).transpose()
 }
 
 /// Device and inode of a file; `None` if it can't be examined.
@@ -47,15 +44,10 @@ impl Context {
     }
 
     fn try_trace(&mut self, id: WorkerId) -> Result<(), Error> {
-        let Some((worker, pid)) = self
-            .pools
-            .workers
-            .get(&id)
-            .and_then(|w| w.pid.map(|pid| (w, pid)))
-        else {
-            return Ok(());
-        };
-        let Some(generation) = self.pools.generations.get(&worker.generation) else {
+        let worker = self.pools.workers.get(&id);
+        let generation = worker.and_then(|it| self.pools.generations.get(&it.generation));
+        let pid = worker.and_then(|it| it.pid);
+        let (Some(worker), Some(generation), Some(pid)) = (worker, generation, pid) else {
             return Ok(());
         };
         let settings = &generation.settings;
@@ -82,11 +74,8 @@ impl Context {
             &script,
             Some(request).filter(|_| application.php().is_none()),
         );
-        let tracers = self
-            .processes
-            .by_pid
-            .values()
-            .filter(|who| matches!(who, Who::Tracer(_)));
+        let all = self.processes.by_pid.values();
+        let tracers = all.filter(|who| matches!(who, Who::Tracer(_)));
         let is_time = tracers.count() < MOST_TRACERS;
         let look = means(application, worker, pid, number).filter(|_| is_time);
         let Some(look) = look.transpose()? else {
@@ -109,16 +98,13 @@ impl Context {
             means: look.means,
             identity: settings.identity.clone().filter(|_| identity::is_root()),
         };
+        // Serialising plain values can't fail.
+        let job = serde_json::to_vec(&job).unwrap_or_default();
+        let messages = copy(&generation.connected()?.messages_in)?;
         let mut descriptors = vec![
-            (
-                memfile::sealed("forkyard-trace", &bytes_of(&job))?,
-                STANDARD_INPUT,
-            ),
+            (memfile::sealed("forkyard-trace", &job)?, STANDARD_INPUT),
             (copy(log.file())?, forkyard_slowlog::LOG),
-            (
-                copy(&generation.connected()?.messages_in)?,
-                forkyard_slowlog::MESSAGES,
-            ),
+            (messages, forkyard_slowlog::MESSAGES),
         ];
         descriptors.extend(look.descriptors);
         let (program, option) = look.program;
@@ -230,9 +216,4 @@ fn by_programs(pid: i32) -> Result<TraceMeans, Error> {
         descriptors: vec![(pidfd::open(pid)?, forkyard_slowlog::PROCESS)],
         program: ("forkyard", forkyard_slowlog::COMMAND),
     })
-}
-
-fn bytes_of(job: &Job) -> Vec<u8> {
-    // Serialising plain values can't fail.
-    serde_json::to_vec(job).unwrap_or_default()
 }

@@ -13,15 +13,11 @@ impl Pools {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
-        let tracks_finished = generation
-            .settings
-            .pool
-            .serving
-            .request_terminate_timeout_track_finished;
-        let pages = generation.pages();
-        let rows = pages
-            .map(|(_, worker, page)| row(worker, page, tracks_finished))
-            .collect();
+        let serving = &generation.settings.pool.serving;
+        let tracks_finished = serving.request_terminate_timeout_track_finished;
+        let rows = generation.pages();
+        let rows = rows.map(|(_, worker, page)| row(worker, page, tracks_finished));
+        let rows = rows.collect();
         // The first worker is started for any number; the rest are counted when it is up.
         let is_first = generation.slots.is_empty();
         let pool = self.by_id.get(&generation.pool);

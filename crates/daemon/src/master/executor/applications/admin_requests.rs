@@ -238,10 +238,6 @@ impl Applications {
         }
     }
 
-    pub(in crate::master) fn router_for(&self, application: &Path) -> Result<PoolId, Refused> {
-        self.routers_for(application).map(|(first, _)| first)
-    }
-
     /// The pools whose directories contain an application: the first and the others. If none does, the only pool,
     /// because a link may lead to the directory.
     pub(in crate::master) fn routers_for(
@@ -249,31 +245,17 @@ impl Applications {
         application: &Path,
     ) -> Result<(PoolId, Vec<PoolId>), Refused> {
         let is_below = |app_pool: &AppPool| {
-            let directories = app_pool
-                .template
-                .applications
-                .iter()
-                .flat_map(|it| &it.directories);
-            directories
-                .into_iter()
-                .any(|directory| application.starts_with(directory))
+            let applications = app_pool.template.applications.iter();
+            let mut directories = applications.flat_map(|it| &it.directories);
+            directories.any(|directory| application.starts_with(directory))
         };
-        let mut of_path = self
-            .routers
-            .iter()
-            .filter(|(_, app_pool)| is_below(app_pool))
-            .map(|(id, _)| *id);
+        let of_path = self.routers.iter().filter(|(_, app_pool)| is_below(app_pool));
+        let mut of_path = of_path.map(|(id, _)| *id);
         let (first, others) = (of_path.next(), of_path.collect());
-        let only = self
-            .routers
-            .keys()
-            .next()
-            .filter(|_| self.routers.len() == 1)
-            .copied();
-        let first = first.or(only);
-        first
-            .map(|first| (first, others))
-            .ok_or_else(|| Refused::NoDirectory(application.to_owned()))
+        let only = self.routers.keys().next().filter(|_| self.routers.len() == 1);
+        let first = first.or(only.copied());
+        let first = first.ok_or_else(|| Refused::NoDirectory(application.to_owned()))?;
+        Ok((first, others))
     }
 
     pub(in crate::master) fn resize(&mut self, id: PoolId, max: u32) -> Result<(), Refused> {

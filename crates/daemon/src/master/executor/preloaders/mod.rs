@@ -289,7 +289,10 @@ impl Preloaders {
             let said = preloader.last_lines.clone();
             context.processes.last_lines.insert(id, said);
             if context.pools.next_mold_pid(id) == Some(pid) {
-                context.detach_next_mold(id, exit);
+                if let Some(resources) = context.pools.resources_mut(id) {
+                    resources.next_mold = None;
+                }
+                context.services.tell(Event::NextMoldGone(id, exit));
             } else {
                 self.detach(context, id, exit);
             }

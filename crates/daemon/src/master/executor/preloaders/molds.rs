@@ -177,15 +177,6 @@ impl Preloaders {
     }
 }
 
-impl Context {
-    pub(super) fn detach_next_mold(&mut self, id: GenerationId, exit: Ended) {
-        if let Some(resources) = self.pools.resources_mut(id) {
-            resources.next_mold = None;
-        }
-        self.services.tell(Event::NextMoldGone(id, exit));
-    }
-}
-
 impl Pools {
     pub(in crate::master::executor) fn next_mold_pid(&self, id: GenerationId) -> Option<i32> {
         self.resources(id)?.next_mold
@@ -197,10 +188,7 @@ impl Pools {
             std::mem::swap(&mut resources.preloader, &mut resources.next_mold);
             resources.promotions += 1;
         }
-        let happened = std::mem::take(&mut services.happened);
-        services.happened = happened
-            .into_iter()
-            .map(|event| event.in_other_place(id))
-            .collect();
+        let happened = std::mem::take(&mut services.happened).into_iter();
+        services.happened = happened.map(|event| event.in_other_place(id)).collect();
     }
 }
