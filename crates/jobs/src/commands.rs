@@ -6,8 +6,8 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine as _, alphabet};
 use forkyard_config::Jobs;
 use forkyard_protocol::jobs::{
-    JobName, JobsAnswer, JobsRequest, NewJob, Nothing, PauseRequest, QueueName, RequestLine, RunNow,
-    Selected, SequenceAdd, SequenceBegin, SequenceList, SequenceName,
+    JobName, JobsAnswer, JobsRequest, NewJob, NoRequest, Nothing, PauseRequest, QueueName, RequestLine,
+    RunNow, Selected, SequenceAdd, SequenceBegin, SequenceList, SequenceName,
 };
 
 const MOST_PUSHED: usize = 10_000;
@@ -50,8 +50,8 @@ const PURGED: [State; 5] = [
 /// Why a request is refused, for the client.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
-    #[error("{0}")]
-    Unreadable(String),
+    #[error(transparent)]
+    Unreadable(#[from] NoRequest),
     #[error("only root and the user that keeps the jobs may do this")]
     RootOnly,
     #[error("by is key, tenant or kind, and not \"{0}\"")]
@@ -150,11 +150,11 @@ pub(crate) fn read(line: &[u8], rights: Rights, jobs: &Jobs) -> Result<Plan> {
 }
 
 pub(crate) fn read_line(line: &[u8]) -> Result<RequestLine<'_>> {
-    RequestLine::read(line).map_err(RequestError::Unreadable)
+    Ok(RequestLine::read(line)?)
 }
 
 pub(crate) fn plan(line: RequestLine<'_>, rights: Rights, jobs: &Jobs) -> Result<Plan> {
-    let request = line.request().map_err(RequestError::Unreadable)?;
+    let request = line.request()?;
     Requester { rights, jobs }.plan(request)
 }
 

@@ -8,6 +8,17 @@ use serde_json::value::RawValue;
 use serde_with::skip_serializing_none;
 use std::fmt;
 
+/// Why a client's line is no request.
+#[derive(Debug, thiserror::Error)]
+pub enum NoRequest {
+    #[error("this is no request: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("this is no request: command is missing")]
+    NoCommand,
+    #[error("there is no command \"{}\"; there are {}", .0, COMMANDS.join(", "))]
+    UnknownCommand(String),
+}
+
 /// `secret`: the first request of a TCP connection.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,13 +40,10 @@ macro_rules! commands {
         }
 
         impl JobsRequest {
-            fn read(command: &str, fields: Vec<(String, &RawValue)>) -> Result<JobsRequest, String> {
-                match command {
+            fn read(command: String, fields: Vec<(String, &RawValue)>) -> Result<JobsRequest, NoRequest> {
+                match command.as_str() {
                     $($name => of(fields).map(JobsRequest::$variant),)*
-                    other => Err(format!(
-                        "there is no command \"{other}\"; there are {}",
-                        COMMANDS.join(", ")
-                    )),
+                    _ => Err(NoRequest::UnknownCommand(command)),
                 }
             }
         }
@@ -242,13 +250,12 @@ impl<'l> RequestLine<'l> {
     /// Reads a line.
     ///
     /// # Errors
-    /// States why it is no request.
-    pub fn read(line: &'l [u8]) -> Result<RequestLine<'l>, String> {
-        let Fields(mut fields) = serde_json::from_slice(line).map_err(|error| no_request(&error))?;
+    /// It is no request.
+    pub fn read(line: &'l [u8]) -> Result<RequestLine<'l>, NoRequest> {
+        let Fields(mut fields) = serde_json::from_slice(line)?;
         let at = fields.iter().position(|(name, _)| name == "command");
-        let at = at.ok_or("this is no request: command is missing")?;
-        let (_, word) = fields.swap_remove(at);
-        let command = serde_json::from_str(word.get()).map_err(|error| no_request(&error))?;
+        let (_, word) = fields.swap_remove(at.ok_or(NoRequest::NoCommand)?);
+        let command = serde_json::from_str(word.get())?;
         Ok(RequestLine { command, fields })
     }
 
@@ -259,18 +266,14 @@ impl<'l> RequestLine<'l> {
     /// Parses the request.
     ///
     /// # Errors
-    /// States why it is refused, for the client.
-    pub fn request(self) -> Result<JobsRequest, String> {
-        JobsRequest::read(&self.command, self.fields)
+    /// It is refused; the error is for the client.
+    pub fn request(self) -> Result<JobsRequest, NoRequest> {
+        JobsRequest::read(self.command, self.fields)
     }
 }
 
-fn no_request(error: &serde_json::Error) -> String {
-    format!("this is no request: {error}")
-}
-
-fn of<T: DeserializeOwned>(fields: Vec<(String, &RawValue)>) -> Result<T, String> {
-    T::deserialize(MapDeserializer::new(fields.into_iter())).map_err(|error| no_request(&error))
+fn of<T: DeserializeOwned>(fields: Vec<(String, &RawValue)>) -> Result<T, NoRequest> {
+    Ok(T::deserialize(MapDeserializer::new(fields.into_iter()))?)
 }
 
 struct Fields<'l>(Vec<(String, &'l RawValue)>);
@@ -302,7 +305,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(line: &str) -> Result<JobsRequest, String> {
+    fn read(line: &str) -> Result<JobsRequest, NoRequest> {
         RequestLine::read(line.as_bytes()).and_then(RequestLine::request)
     }
 
@@ -397,7 +400,8 @@ mod tests {
                         let read: serde_json::Value = serde_json::from_str(&line).expect("JSON");
                         assert_eq!(written, read);
                     }
-                    Err(why) => {
+                    Err(error) => {
+                        let why = error.to_string();
                         assert!(!is_known, "{line}: {why}");
                         assert!(why.contains(&format!("unknown field `{field}`")), "{line}: {why}");
                     }
@@ -405,7 +409,7 @@ mod tests {
             }
             for missing in &needed {
                 let names: Vec<&str> = needed.iter().copied().filter(|name| name != missing).collect();
-                let why = read(&with(&names)).expect_err(command);
+                let why = read(&with(&names)).expect_err(command).to_string();
                 assert!(
                     why.contains(&format!("missing field `{missing}`")),
                     "{command}: {why}"
@@ -426,7 +430,7 @@ mod tests {
             (r#"{"command":"show","id":1,"id":2}"#, "duplicate field"),
             (r#"{"command":"show","id":"1"}"#, "invalid type"),
         ] {
-            let why = read(line).expect_err(line);
+            let why = read(line).expect_err(line).to_string();
             assert!(why.contains(expected), "{line}: {why}");
         }
     }
