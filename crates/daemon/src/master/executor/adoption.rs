@@ -2,7 +2,7 @@
 
 use super::apply_error::ApplyError;
 use super::context::{Context, InForce};
-use super::generation::{Generation, Pipes, Resources};
+use super::generation::{Generation, Pipes, Resources, open_access_log};
 use super::output::Lines;
 use super::pools::{Pools, RunningPool, policy};
 use super::processes::{Processes, Who};
@@ -20,7 +20,7 @@ use forkyard_core::master::event::{
 };
 use forkyard_host::confine;
 use forkyard_host::listen::{Inherited, ListenError, Listener};
-use forkyard_host::logs::{Handout, open_file};
+use forkyard_host::logs::Handout;
 use forkyard_protocol::handover::{document, names};
 use forkyard_scoreboard::layout::slot as field;
 use forkyard_scoreboard::{Board, header, slot_reader};
@@ -87,10 +87,8 @@ impl Context {
         self.services.descriptor_limit = document.descriptor_limit.or(self.services.descriptor_limit);
         if let Some(before) = before {
             // Groups whose pool is gone are removed.
-            let groups = before
-                .pools
-                .iter()
-                .map(|pool| confine::check(&self.services.in_force(pool)));
+            let groups = before.pools.iter();
+            let groups = groups.map(|pool| confine::check(&self.services.in_force(pool)));
             self.pools.groups = groups.filter_map(|group| group.ok().flatten()).collect();
             self.in_force.take(before);
         }
@@ -121,10 +119,8 @@ impl Context {
         // Unclaimed descriptors may have received anything.
         close_apart(descriptors.into_values().collect());
         self.remove_sockets_of_others(&document);
-        let serving = plan
-            .pools
-            .iter()
-            .map(|pool| (PoolId(pool.id), pool.serving.map(GenerationId)));
+        let serving = plan.pools.iter();
+        let serving = serving.map(|pool| (PoolId(pool.id), pool.serving.map(GenerationId)));
         adopted.choose_serving(serving);
         for generation in adopted.generations.iter().filter(|generation| generation.serves) {
             self.pools.serves(generation.pool, generation.generation);
@@ -154,11 +150,7 @@ impl Context {
         let settings = self.services.settings(&pool, global, &mut HashMap::new());
         let mut settings = settings.map_err(|fault| ApplyError::Pool(left.name.clone(), fault))?;
         (settings.slots, settings.started) = (left.slots, left.started);
-        let access = pool
-            .logs
-            .access
-            .as_ref()
-            .and_then(|access| open_file(&access.path).ok());
+        let access = open_access_log(&pool).ok().flatten();
         let resources = resources(&left, &pool.application, access.as_ref(), descriptors)?;
         for (fd, source) in resources.pipes.iter().flat_map(|pipes| pipes.sources(id)) {
             self.services.sources.watch(fd, source)?;
@@ -175,10 +167,11 @@ impl Context {
         });
         let mut workers = Vec::new();
         for worker in &left.workers {
-            match self
+            let (services, processes) = (&mut self.services, &mut self.processes);
+            let adopted = self
                 .pools
-                .adopt_worker(&mut self.services, &mut self.processes, id, worker, descriptors)
-            {
+                .adopt_worker(services, processes, id, worker, descriptors);
+            match adopted {
                 Ok(()) => workers.push(AdoptedWorker {
                     worker: WorkerId(worker.id),
                     slot: SlotIndex(worker.slot),
@@ -244,11 +237,9 @@ impl Pools {
             http: http.transpose()?,
             listener: Some(listener?),
             queue,
-            watched: false,
-            latest: None,
-            serving: None,
             left_at: pool.had.map(|had| Tick::from_nanos(had.left_at)),
             had: pool.had,
+            ..RunningPool::default()
         };
         self.errors.begin(&pool.name);
         self.counters.begin(&pool.name, pool.counters.clone());
@@ -279,12 +270,9 @@ impl Pools {
         };
         let mut output = Vec::new();
         let in_entries = self.logs_entries(generation);
-        for (index, (name, stream)) in names::output(left.id)
-            .iter()
-            .zip(["stdout", "stderr"])
-            .enumerate()
-        {
-            if let Some(pipe) = descriptors.remove(name).filter(|_| left.output) {
+        let streams = names::output(left.id).into_iter().zip(["stdout", "stderr"]);
+        for (index, (name, stream)) in streams.enumerate() {
+            if let Some(pipe) = descriptors.remove(&name).filter(|_| left.output) {
                 let pipe = Guarded::with_descriptors(pipe);
                 services.sources.watch(&pipe, Source::Output(id, index))?;
                 let lines = Lines::new(pipe).knowing_mark(services.speaks_as_fpm);
@@ -300,18 +288,14 @@ impl Pools {
                 .filter(|_| left.told.is_none())
                 .map(Guarded::with_descriptors),
             output,
-            first_output: Vec::new(),
             begun: Tick::from_nanos(left.begun),
             up: left.up,
-            unfinished: false,
-            // Calls can't be read until another worker replaces it.
-            traceable: None,
-            questions: None,
-            channel: None,
             told: left.told.map(|(told, when)| (told, Tick::from_nanos(when))),
             leader: foreign.as_ref().and_then(|_| Leader::of(left.pid)),
             foreign,
             start_time: std::cell::Cell::new(Some(left.start_time)),
+            // Calls can't be read until another worker replaces it.
+            ..WorkerProcess::default()
         };
         self.workers.insert(id, adopted);
         if let Some(generation) = self.generations.get_mut(&generation) {
@@ -364,16 +348,9 @@ fn resources(
         fd.ok_or_else(|| Error::new("adopt", name, Errno::EBADF))
     };
     let board = take(descriptors, names::board(left.id))?;
-    let resting = Resources {
-        board: Board::adopt(board, left.slots as usize)?,
-        pipes: None,
-        preloader: None,
-        next_mold: None,
-        promotions: 0,
-        memory: None,
-    };
+    let board = Board::adopt(board, left.slots as usize)?;
     if left.rests {
-        return Ok(resting);
+        return Ok(Resources::new(board, None));
     }
     let access = match names::access_log(left.id).map(|end| descriptors.remove(&end)) {
         [Some(post), Some(shelf)] => Some(Handout::adopt(post, shelf)),
@@ -396,8 +373,5 @@ fn resources(
         reports,
         access,
     };
-    Ok(Resources {
-        pipes: Some(pipes),
-        ..resting
-    })
+    Ok(Resources::new(board, Some(pipes)))
 }

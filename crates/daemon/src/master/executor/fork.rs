@@ -86,20 +86,11 @@ impl Context {
         let unforked = WorkerProcess {
             generation: id,
             slot,
-            pid: None,
             stop_pipe: Some(Guarded::new(stop_pipe)),
-            output: Vec::new(),
-            first_output: Vec::new(),
             begun: clock::now(),
-            up: false,
-            told: None,
-            foreign: None,
-            leader: None,
-            start_time: std::cell::Cell::default(),
-            unfinished: false,
-            traceable: None,
             questions: questions.map(Guarded::new),
             channel: ours.map(Guarded::new),
+            ..WorkerProcess::default()
         };
         let catch = generation.settings.pool.logs.catch_workers_output;
         self.pools.workers.insert(worker, unforked);

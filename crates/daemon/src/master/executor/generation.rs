@@ -8,15 +8,15 @@ use super::reports::Reports;
 use super::sources::Source;
 use forkyard_base::indexed::Keyed;
 use forkyard_base::tick::Tick;
-use forkyard_config::{Application, ProcessManager};
+use forkyard_config::{Application, Pool, ProcessManager};
 use forkyard_core::master::action::WakeOnAccept;
 use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
 use forkyard_host::confine;
 use forkyard_host::logs::{Handout, LogError, open_file};
 use forkyard_protocol::handover::names;
 use forkyard_runtimes::http::Share;
-use forkyard_scoreboard::layout::header as field;
-use forkyard_scoreboard::{Board, header};
+use forkyard_scoreboard::layout::{header as field, slot as slot_field};
+use forkyard_scoreboard::{Board, header, refusals, slot_reader};
 use forkyard_sys::fd::{copy, one_way, set_nonblocking, set_send_buffer, socket_pair};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::process::{Appender, appended_by_others};
@@ -104,16 +104,24 @@ impl Pipes {
     pub(super) fn sources(&self, id: GenerationId) -> impl Iterator<Item = (&OwnedFd, Source)> {
         let reports = self.reports.as_ref();
         let reports = reports.map(|reports| (reports.ends().0, Source::Reports(id)));
-        [
-            (&*self.accept_notify.0, Source::ChildAccept(id)),
-            (self.messages.pipe(), Source::Messages(id)),
-        ]
-        .into_iter()
-        .chain(reports)
+        let notify = (&*self.accept_notify.0, Source::ChildAccept(id));
+        let messages = (self.messages.pipe(), Source::Messages(id));
+        [notify, messages].into_iter().chain(reports)
     }
 }
 
 impl Resources {
+    pub(super) fn new(board: Board, pipes: Option<Pipes>) -> Resources {
+        Resources {
+            board,
+            pipes,
+            preloader: None,
+            next_mold: None,
+            promotions: 0,
+            memory: None,
+        }
+    }
+
     fn named(&self, id: u32) -> Vec<Named<'_>> {
         let mut all = vec![&self.board.memory().writable];
         if let Some(pipes) = &self.pipes {
@@ -138,6 +146,12 @@ impl Generation {
             (log, Some(file)) => *log = Some(Appender::new(file, owner(&self.settings).0)),
         }
     }
+}
+
+/// Opens a pool's access log; `None`: it has none.
+pub(super) fn open_access_log(pool: &Pool) -> Result<Option<OwnedFd>, LogError> {
+    let access = pool.logs.access.as_ref();
+    access.map(|access| open_file(&access.path)).transpose()
 }
 
 impl Keyed for Generation {
@@ -207,14 +221,8 @@ impl Generation {
             Some(resources) => resources.pipes = Some(pipes),
             None => {
                 let name = format!("forkyard {}", self.settings.pool.name);
-                self.resources = Some(Box::new(Resources {
-                    board: Board::create(&name, self.settings.slots as usize)?,
-                    pipes: Some(pipes),
-                    preloader: None,
-                    next_mold: None,
-                    promotions: 0,
-                    memory: None,
-                }));
+                let board = Board::create(&name, self.settings.slots as usize)?;
+                self.resources = Some(Box::new(Resources::new(board, Some(pipes))));
             }
         }
         self.set_wake_on_accept(self.notify);
@@ -241,10 +249,9 @@ impl Generation {
 
     /// Opens the access log again; workers use it from their next line on. Returns whether there is one.
     pub(super) fn reopen_access_log(&mut self) -> Result<bool, LogError> {
-        let Some(settings) = &self.settings.pool.logs.access else {
+        let Some(file) = open_access_log(&self.settings.pool)? else {
             return Ok(false);
         };
-        let file = open_file(&settings.path)?;
         self.take_access_log(file)?;
         Ok(true)
     }
@@ -295,12 +302,11 @@ impl Generation {
         let pipes = self.connected()?;
         let memory = self.resources.as_ref().ok_or_else(closed)?.board.memory();
         let settings = self.settings_with_secrets();
-        let group = needs_entrance(&settings.pool)
-            .then(|| confine::group(&settings.pool).map(|group| confine::entrance(&group)))
-            .flatten()
-            .transpose()
-            .map_err(|error| Error::new("open", error.to_string(), Errno::EACCES))?
-            .map(OwnedFd::from);
+        let group = confine::group(&settings.pool).filter(|_| needs_entrance(&settings.pool));
+        let group = group.map(|group| confine::entrance(&group)).transpose();
+        let group = group.map_err(|error| Error::new("open", error.to_string(), Errno::EACCES))?;
+        let http = http.filter(|_| self.settings.pool.http_listen.is_some());
+        let access = pipes.access.as_ref();
         Ok(GenerationContext {
             settings,
             listener: copy(listener)?,
@@ -310,16 +316,9 @@ impl Generation {
             messages: copy(&pipes.messages_in)?,
             board_writable: copy(&memory.writable)?,
             board_readable: memory.readable()?,
-            http: http
-                .filter(|_| self.settings.pool.http_listen.is_some())
-                .map(copy)
-                .transpose()?,
-            group,
-            access: pipes
-                .access
-                .as_ref()
-                .map(|handout| copy(handout.shelf()))
-                .transpose()?,
+            http: http.map(copy).transpose()?,
+            group: group.map(OwnedFd::from),
+            access: access.map(|handout| copy(handout.shelf())).transpose()?,
         })
     }
 
@@ -352,21 +351,19 @@ impl Generation {
         let Some(resources) = &self.resources else { return };
         let (words, index) = (resources.board.header(), slot as usize);
         if let Some(page) = resources.board.slot(index) {
-            let entry = forkyard_scoreboard::slot_reader::read(page);
+            let entry = slot_reader::read(page);
+            let max_active = entry.max_active.min(u64::from(self.settings.slots));
             header::add(words, field::PAST_REQUESTS, entry.requests);
-            let accepts =
-                forkyard_scoreboard::slot_reader::word(page, forkyard_scoreboard::layout::slot::ACCEPTS);
-            header::add(words, field::PAST_ACCEPTS, accepts);
-            header::raise(
+            header::add(
                 words,
-                field::PAST_MAX_ACTIVE,
-                entry.max_active.min(u64::from(self.settings.slots)),
+                field::PAST_ACCEPTS,
+                slot_reader::word(page, slot_field::ACCEPTS),
             );
+            header::raise(words, field::PAST_MAX_ACTIVE, max_active);
             header::raise(words, field::PAST_MAX_QUEUE, entry.max_queue);
             header::raise(words, field::PAST_MAX_MEMORY, entry.max_memory);
-            forkyard_scoreboard::refusals::keep(words, page);
-            let rewound =
-                forkyard_scoreboard::slot_reader::rewound(page, forkyard_scoreboard::layout::slot::REWOUND);
+            refusals::keep(words, page);
+            let rewound = slot_reader::rewound(page, slot_field::REWOUND);
             for (index, more) in rewound.into_iter().enumerate() {
                 header::add(words, field::PAST_REWOUND + index, more);
             }

@@ -187,7 +187,7 @@ impl Preloaders {
 }
 
 impl Pools {
-    fn has_workers(&self, id: GenerationId) -> bool {
+    pub(super) fn has_workers(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
         generation.is_some_and(|generation| !generation.slots.is_empty())
     }

@@ -51,7 +51,7 @@ const LOOP_TIMEOUT: Duration = Duration::from_secs(1);
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
 /// A running pool. Several may have the same name during a replacement.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RunningPool {
     pub(super) name: String,
     /// Its listening socket; `None` for an application: its router has the socket.
@@ -328,13 +328,7 @@ impl Pools {
         let pool = RunningPool {
             name: name.to_owned(),
             listener,
-            http: None,
-            queue: None,
-            watched: false,
-            latest: None,
-            serving: None,
-            left_at: None,
-            had: None,
+            ..RunningPool::default()
         };
         handover.keep(pool.named_listener(id));
         handover.pool_changed(id);
@@ -419,9 +413,8 @@ impl Pools {
     pub(super) fn take_groups(&mut self, groups: Vec<Group>) {
         let before = std::mem::take(&mut self.groups);
         let gone = before.into_iter().filter(|group| !groups.contains(group));
-        let left: Vec<Group> = gone
-            .filter(|group| !confine::remove_group(group, Duration::ZERO))
-            .collect();
+        let left = gone.filter(|group| !confine::remove_group(group, Duration::ZERO));
+        let left: Vec<Group> = left.collect();
         self.groups = groups;
         self.groups.extend(left);
     }
@@ -433,13 +426,8 @@ impl Pools {
         rights: Rights,
         name: &str,
     ) -> Result<PoolId, Refused> {
-        let is_meant = |pool: &&Arc<Pool>| {
-            pool.name == name
-                || pool
-                    .application
-                    .root()
-                    .is_some_and(|root| root == Path::new(name))
-        };
+        let has_root = |pool: &Pool| pool.application.root() == Some(Path::new(name));
+        let is_meant = |pool: &&Arc<Pool>| pool.name == name || has_root(pool);
         let Some(pool) = config.pools.iter().find(is_meant) else {
             return Err(Refused::NoPool(name.to_owned()));
         };
@@ -462,11 +450,10 @@ impl Pools {
     }
 
     pub(in crate::master) fn remove_socket_files(&self) {
-        let listeners = self
-            .by_id
-            .values()
-            .flat_map(|pool| pool.listener.iter().chain(&pool.http));
-        listeners.for_each(Listener::remove_file);
+        for pool in self.by_id.values() {
+            let listeners = pool.listener.iter().chain(&pool.http);
+            listeners.for_each(Listener::remove_file);
+        }
         for group in &self.groups {
             if !confine::remove_group(group, LAST_GROUPS) {
                 log::warn!("the control group {} is not empty and stays", group.display());
@@ -547,13 +534,11 @@ pub(super) fn policy(pool: &Pool) -> Policy {
         true => LOOP_TIMEOUT,
         false => Duration::ZERO,
     };
+    let terminate_timeout = pool.serving.request_terminate_timeout;
     Policy {
         pm: pool.pm,
         concurrency: application.concurrency(),
-        terminate_timeout: pool
-            .serving
-            .request_terminate_timeout
-            .map(|limit| limit + by_itself),
+        terminate_timeout: terminate_timeout.map(|limit| limit + by_itself),
         slow_timeout: pool.logs.slow_log.as_ref().map(|slow| slow.timeout),
         drain_timeout: pool.replacement.drain_timeout,
         stop_timeout: pool.replacement.stop_timeout,

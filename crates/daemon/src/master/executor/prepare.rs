@@ -4,6 +4,7 @@
 use super::apply_error::{ApplyError, PoolFault};
 use super::context::Context;
 use super::effect::{Effect, PoolConfigured};
+use super::generation::open_access_log;
 use super::jobs::Jobs;
 use super::pools::{Pools, policy};
 use super::reporter::Reporters;
@@ -14,7 +15,6 @@ use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::master::reload_plan::{self, Changes, Next, PoolFacts};
 use forkyard_core::zygotes::{self, Renewal};
 use forkyard_host::confine::{self, Group};
-use forkyard_host::logs::open_file;
 use forkyard_runtimes::php::files::FingerprintCache;
 use forkyard_sys::identity::Identity;
 use forkyard_sys::{accounts, clock};
@@ -81,11 +81,8 @@ impl Context {
         let mut fingerprints = FingerprintCache::default();
         let mut groups = Vec::new();
         let mut wanted = Vec::new();
-        let configured = self
-            .pools
-            .by_id
-            .iter()
-            .filter(|(_, pool)| pool.listener.is_some());
+        let running = self.pools.by_id.iter();
+        let configured = running.filter(|(_, pool)| pool.listener.is_some());
         let before: Vec<PoolId> = configured.map(|(id, _)| *id).collect();
         let mut lost = Vec::new();
         for prospect in prospects {
@@ -124,10 +121,8 @@ impl Context {
             gives_up: self.services.speaks_as_fpm,
             pools: wanted,
         };
-        let replaces_always = config
-            .pools
-            .iter()
-            .any(|pool| pool.replacement.reload == ReloadWhen::Always);
+        let is_always_replaced = |pool: &Arc<Pool>| pool.replacement.reload == ReloadWhen::Always;
+        let replaces_always = config.pools.iter().any(is_always_replaced);
         Ok(Prepared {
             renewal: zygotes::renewal(extent, self.in_force.count == 1, replaces_always),
             wanted,
@@ -203,8 +198,7 @@ impl Context {
         global: &Global,
         identities: &mut Identities<'p>,
     ) -> Result<Opened, PoolFault> {
-        let access = pool.logs.access.as_ref().map(|access| open_file(&access.path));
-        let access = access.transpose().map_err(PoolFault::AccessLog)?;
+        let access = open_access_log(pool).map_err(PoolFault::AccessLog)?;
         let slow_log = super::slow::open(pool).map_err(|error| {
             let path = pool.logs.slow_log.as_ref().map(|slow| slow.path.clone());
             PoolFault::SlowLog(path.unwrap_or_default(), error)
@@ -244,20 +238,16 @@ impl Context {
             changes.failed.push((name.clone(), reason));
         }
         let (pool, kept) = match (sockets.known, sockets.own) {
-            (Some(pool), _) => {
-                self.pools.adjust_listener(&self.in_force, pool, &settings.pool);
-                (
-                    pool,
-                    Some(
-                        self.pools
-                            .kept(&self.services, pool, &settings, extent, fingerprints),
-                    ),
-                )
+            (Some(id), _) => {
+                self.pools.adjust_listener(&self.in_force, id, &settings.pool);
+                let services = &self.services;
+                let kept = self.pools.kept(services, id, &settings, extent, fingerprints);
+                (id, Some(kept))
             }
-            (None, Some(listener)) => (
-                self.pools.add_pool(&mut self.handover, &name, Some(listener)),
-                None,
-            ),
+            (None, Some(listener)) => {
+                let id = self.pools.add_pool(&mut self.handover, &name, Some(listener));
+                (id, None)
+            }
             (None, None) => return None,
         };
         if let Some(from) = sockets.lost {
@@ -283,23 +273,25 @@ impl Context {
                 extent,
             })));
         let is_routed = settings.pool.applications.is_some();
-        let mut trial = false;
-        let generation = match Next::of(kept) {
+        let next = Next::of(kept);
+        let trial = match (next, extent) {
+            (Next::Replace(_), ReloadScope::One(asked)) => asked == pool && !is_routed,
+            (Next::Replace(_), ReloadScope::Changed) => self.pools.was_used_lately(pool) && !is_routed,
+            (Next::Replace(_), ReloadScope::All | ReloadScope::Settings) | (Next::Keep(_) | Next::Add, _) => {
+                false
+            }
+        };
+        let handover = &mut self.handover;
+        let generation = match next {
             Next::Keep(kept) => {
                 self.pools.keep(kept, access, slow_log);
                 changes.kept.push(name);
                 kept
             }
             Next::Replace(reason) => {
-                trial = match extent {
-                    _ if is_routed => false,
-                    ReloadScope::One(asked) => asked == pool,
-                    ReloadScope::Changed => self.pools.was_used_lately(pool),
-                    ReloadScope::All | ReloadScope::Settings => false,
-                };
-                let generation =
-                    self.pools
-                        .add_generation(&mut self.handover, pool, settings, access, slow_log);
+                let generation = self
+                    .pools
+                    .add_generation(handover, pool, settings, access, slow_log);
                 changes.replaced.push((pool, generation, name, reason));
                 // A pool without a worker at an upgrade has no adopted generation that could serve.
                 if self.pools.by_id.get(&pool).is_some_and(|it| it.serving.is_none()) {
@@ -308,9 +300,9 @@ impl Context {
                 generation
             }
             Next::Add => {
-                let generation =
-                    self.pools
-                        .add_generation(&mut self.handover, pool, settings, access, slow_log);
+                let generation = self
+                    .pools
+                    .add_generation(handover, pool, settings, access, slow_log);
                 let begins = match sockets.lost {
                     Some(_) => &mut changes.bound_again,
                     None => &mut changes.added,
@@ -335,10 +327,7 @@ impl Pools {
         let Some(pool) = self.by_id.get(&id) else {
             return false;
         };
-        let has_worker = pool
-            .serving
-            .and_then(|serving| self.generations.get(&serving))
-            .is_some_and(|serving| !serving.slots.is_empty());
+        let has_worker = pool.serving.is_some_and(|serving| self.has_workers(serving));
         has_worker || pool.left_at.is_some_and(|left| clock::now().since(left) < LATELY)
     }
 

@@ -91,14 +91,9 @@ pub(in crate::master) fn say_interval(interval: Option<Duration>) {
 
 /// php-fpm's lines of an exec and a new master. Programs wait for them, although this master stays.
 fn say_as_fpm(sockets: &[NamedSocket], interval: Option<Duration>) {
-    let started = invocation::get()
-        .map(|it| it.arguments.as_slice())
-        .unwrap_or_default();
-    let quoted: Vec<String> = started
-        .iter()
-        .take(MOST_ARGUMENTS)
-        .map(|argument| format!("\"{}\"", argument.to_string_lossy()))
-        .collect();
+    let started = invocation::get().into_iter().flat_map(|it| &it.arguments);
+    let quoted = started.map(|argument| format!("\"{}\"", argument.to_string_lossy()));
+    let quoted: Vec<String> = quoted.take(MOST_ARGUMENTS).collect();
     let program = quoted.first().cloned().unwrap_or_default();
     log::info!("reloading: execvp({program}, {{{}}})", quoted.join(", "));
     for (fd, name) in sockets {
@@ -183,6 +178,7 @@ impl Reload {
         let latest_id = pool.latest?;
         let latest = pools.generations.get(&latest_id)?;
         let (latest, began) = (&latest.settings, latest.began);
+        let php = latest.pool.application.php();
         let is_reloading = self.is_reloading();
         // Read only if needed: the disk may be slow.
         let is_touched = || {
@@ -199,11 +195,7 @@ impl Reload {
                 && (latest.pool.retirement.max_requests.is_some()
                     || latest.pool.retirement.memory_limit.is_some()),
             is_touched: reads && is_touched(),
-            boots_once: latest
-                .pool
-                .application
-                .php()
-                .is_some_and(|php| php.worker.is_some()),
+            boots_once: php.is_some_and(|php| php.worker.is_some()),
             is_older: began.is_none_or(|began| forkyard_protocol::accept_notify::is_older(began, since)),
         };
         Some((generation.pool, situation))

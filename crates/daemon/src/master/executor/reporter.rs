@@ -64,9 +64,8 @@ impl Reporters {
             self.close(context, pool);
             let named = (names::status(pool.0), &*listener.socket);
             context.handover.keep([named]);
-            context
-                .helpers
-                .want(HelperId::Reporter(pool), Some(name), Rules::REPORTER);
+            let id = HelperId::Reporter(pool);
+            context.helpers.want(id, Some(name), Rules::REPORTER);
             let reporter = Reporter {
                 listener,
                 serving: None,
@@ -75,10 +74,8 @@ impl Reporters {
             reporter.watch(context, pool);
             self.by_pool.insert(pool, reporter);
         } else if let Some(listener) = self.listener(pool) {
-            let before = context
-                .in_force
-                .pool(name)
-                .and_then(|it| it.pages.status_listen.as_deref());
+            let before = context.in_force.pool(name);
+            let before = before.and_then(|it| it.pages.status_listen.as_deref());
             if let Err(error) = listener.adjust(wanted, before) {
                 log::error!("[pool {name}] the status socket keeps its old attributes: {error}");
             }

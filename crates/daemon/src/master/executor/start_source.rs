@@ -132,30 +132,24 @@ impl Starts {
 
 fn start_key(pool: &Pool) -> Option<Key> {
     let php = pool.application.php()?;
+    let own_scan_dir = php.scan_dir.clone().map(OsString::from);
     Some(Key {
         version: php.version.clone(),
         library: php.library.clone(),
         php_ini: php.php_ini.clone(),
         no_php_ini: php.no_php_ini,
-        scan_dir: php
-            .scan_dir
-            .clone()
-            .map(OsString::from)
-            .or_else(|| scan_dir(pool)),
+        scan_dir: own_scan_dir.or_else(|| scan_dir(pool)),
     })
 }
 
 /// PHP_INI_SCAN_DIR of a preloader's environment; must agree with [`forkyard_worker::environment`].
 pub(super) fn scan_dir(pool: &Pool) -> Option<OsString> {
     let mut own = pool.environment.env.iter().filter(|(name, _)| name == SCAN_DIR);
-    let inherited = || {
-        (!pool.environment.clear_env)
-            .then(|| std::env::var_os(SCAN_DIR))
-            .flatten()
-    };
-    own.next()
-        .map(|(_, value)| OsString::from(value))
-        .or_else(inherited)
+    match own.next() {
+        Some((_, value)) => Some(OsString::from(value)),
+        None if pool.environment.clear_env => None,
+        None => std::env::var_os(SCAN_DIR),
+    }
 }
 
 impl Start {

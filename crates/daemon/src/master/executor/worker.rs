@@ -22,7 +22,7 @@ pub(super) struct Traceable {
 }
 
 /// A worker from the decision to start it until it is reaped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct WorkerProcess {
     pub(super) generation: GenerationId,
     pub(super) slot: u32,

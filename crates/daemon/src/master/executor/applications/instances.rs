@@ -2,6 +2,7 @@
 
 use super::super::apply_error::ApplyError;
 use super::super::context::Context;
+use super::super::generation::open_access_log;
 use super::super::{pools, slow};
 use super::denied::{Denied, Matter};
 use super::{AppPool, Applications, PreloaderFailure, RunningApplication};
@@ -10,7 +11,7 @@ use forkyard_core::master::event::{Event, GenerationId, PoolId, SpawnRequest, Sp
 use forkyard_core::master::failed_starts::Kept;
 use forkyard_core::master::instances::{At, Instance as RegisteredInstance};
 use forkyard_host::confine::{self, ConfineError};
-use forkyard_host::logs::{LogError, open_file};
+use forkyard_host::logs::LogError;
 use forkyard_protocol::control::StartError;
 use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
 use forkyard_router::inspector::Refused;
@@ -318,9 +319,8 @@ impl Applications {
         for app_pool in self.routers.values_mut() {
             let mut applications = app_pool.applications.iter();
             if let Some((root, _)) = applications.find(|(_, application)| application.generation == id) {
-                app_pool
-                    .last_errors
-                    .note(root, report.id, &report.sentence(), None);
+                let errors = &mut app_pool.last_errors;
+                errors.note(root, report.id, &report.sentence(), None);
             }
         }
     }
@@ -345,9 +345,8 @@ impl Applications {
 
     pub(in crate::master::executor) fn forget_application(&mut self, pool: PoolId) {
         for app_pool in self.routers.values_mut() {
-            app_pool
-                .applications
-                .retain(|_, application| application.pool != pool);
+            let applications = &mut app_pool.applications;
+            applications.retain(|_, application| application.pool != pool);
         }
     }
 }
@@ -381,12 +380,7 @@ impl AppPool {
             ..
         } = context;
         let group = confine::check(&settings)?;
-        let access = settings
-            .logs
-            .access
-            .as_ref()
-            .map(|access| open_file(&access.path));
-        let access = access.transpose().map_err(Unfit::AccessLog)?;
+        let access = open_access_log(&settings).map_err(Unfit::AccessLog)?;
         let slow = slow::open(&settings).map_err(Unfit::SlowLog)?;
         let settings = Arc::new(settings);
         let own = services.settings(&settings, &in_force.config.global, &mut HashMap::new());

@@ -71,11 +71,8 @@ impl AppPool {
     /// Adds the program processes of instances, and the reason why an instance loads its application.
     fn with_facts(&self, context: &Context, programs: &Programs, mut view: Value) -> Value {
         let applications = view.get_mut("applications").and_then(Value::as_array_mut);
-        for application in applications
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_object_mut)
-        {
+        let applications = applications.into_iter().flatten();
+        for application in applications.filter_map(Value::as_object_mut) {
             let name = application.get("name").and_then(Value::as_str);
             let Some(known) = name.and_then(|name| self.applications.get(Path::new(name))) else {
                 continue;
@@ -167,10 +164,8 @@ impl Applications {
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
             pool.counts = PoolCounters::default();
             (pool.cpu_ms, pool.orphans) = (0, 0);
-            let app_pool = self
-                .routers
-                .values()
-                .find(|app_pool| app_pool.template.name == pool.name);
+            let mut routers = self.routers.values();
+            let app_pool = routers.find(|app_pool| app_pool.template.name == pool.name);
             let owns = |root: &str| {
                 let application = app_pool.and_then(|app_pool| app_pool.applications.get(Path::new(root)));
                 application.is_some_and(|application| application.is_owned_by(uid))
@@ -180,19 +175,14 @@ impl Applications {
             };
             applications.starting.retain(|it| owns(&it.application));
             let refused = |id: &str| {
-                let mut errors = app_pool
-                    .into_iter()
-                    .flat_map(|app_pool| app_pool.last_errors.iter());
+                let mut errors = app_pool.into_iter().flat_map(|it| it.last_errors.iter());
                 let refusal = errors.find_map(|(error, kept)| kept.as_ref().filter(|_| error.id == id));
                 refusal.is_some_and(|kept| kept.report.plan.account.uid == uid)
             };
-            applications
-                .errors
-                .retain(|it| owns(&it.application) || refused(&it.id));
-            let listed = applications
-                .view
-                .as_mut()
-                .and_then(|view| view.get_mut("applications")?.as_array_mut());
+            let errors = &mut applications.errors;
+            errors.retain(|it| owns(&it.application) || refused(&it.id));
+            let view = applications.view.as_mut();
+            let listed = view.and_then(|view| view.get_mut("applications")?.as_array_mut());
             if let Some(listed) = listed {
                 listed.retain(|it| it.get("name").and_then(Value::as_str).is_some_and(owns));
             }
