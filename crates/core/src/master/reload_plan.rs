@@ -53,6 +53,16 @@ impl Next {
             None => Next::Add,
         }
     }
+
+    /// Whether the pool's new generation is tried before it takes over. `is_used`: requests are likely.
+    pub fn is_tried(self, extent: ReloadScope, pool: PoolId, is_used: bool) -> bool {
+        match (self, extent) {
+            (Next::Replace(_), ReloadScope::One(asked)) => asked == pool,
+            (Next::Replace(_), ReloadScope::Changed) => is_used,
+            (Next::Replace(_), ReloadScope::All | ReloadScope::Settings) => false,
+            (Next::Keep(_) | Next::Add, _) => false,
+        }
+    }
 }
 
 /// The changes by pool name.
@@ -109,6 +119,16 @@ mod tests {
     fn one_pool_that_fails_is_skipped_and_all_that_fail_are_an_error() {
         assert!(is_applied(false, false, 0) && is_applied(true, true, 1));
         assert!(!is_applied(true, true, 0) && !is_applied(true, false, 5));
+    }
+
+    #[test]
+    fn a_replacement_is_tried_if_requests_are_likely_or_it_was_asked_for() {
+        let (pool, next) = (PoolId(1), Next::Replace(Reason::Settings));
+        let tried = |extent, is_used| next.is_tried(extent, pool, is_used);
+        assert!(tried(ReloadScope::Changed, true) && !tried(ReloadScope::Changed, false));
+        assert!(tried(ReloadScope::One(pool), false) && !tried(ReloadScope::One(PoolId(2)), true));
+        assert!(!tried(ReloadScope::All, true) && !tried(ReloadScope::Settings, true));
+        assert!(!Next::Add.is_tried(ReloadScope::One(pool), pool, true));
     }
 
     #[test]

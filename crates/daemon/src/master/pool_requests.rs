@@ -222,9 +222,10 @@ impl Master {
 
     pub(super) fn expel(&mut self) {
         let now = clock::now();
-        let due = self.expulsions.extract_if(.., |(until, _)| *until <= now);
-        let due: Vec<PoolId> = due.flat_map(|(_, pools)| pools).collect();
-        for pool in due {
+        let all = std::mem::take(&mut self.expulsions).into_iter();
+        let (due, later): (Vec<_>, Vec<_>) = all.partition(|(until, _)| *until <= now);
+        self.expulsions = later;
+        for pool in due.into_iter().flat_map(|(_, pools)| pools) {
             let executor = &mut self.executor;
             for one in executor.applications.expel(&mut executor.context, pool) {
                 self.tell(Event::Expel(one));

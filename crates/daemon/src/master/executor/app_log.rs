@@ -146,10 +146,10 @@ impl Drop for Outlet<'_> {
 }
 
 pub(super) fn open(settings: &Settings) -> Result<Option<File>, LogError> {
-    let opened = try_open(settings);
-    opened
-        .map(|(path, file)| file.map_err(|error| LogError::new(path, error)))
-        .transpose()
+    let Some((path, file)) = try_open(settings) else {
+        return Ok(None);
+    };
+    file.map(Some).map_err(|error| LogError::new(path, error))
 }
 
 /// Whether the file can be opened. A timeout is no error, because a tenant could block the others' reload with it.
@@ -165,16 +165,12 @@ pub(super) fn check(settings: &Settings) -> Result<(), LogError> {
 fn try_open(settings: &Settings) -> Option<(&Path, io::Result<File>)> {
     let pool = &settings.pool;
     // With a template, each application has its own file.
-    let log = pool
-        .logs
-        .app_log
-        .as_ref()
-        .filter(|_| pool.applications.is_none())?;
+    let log = pool.logs.app_log.as_ref();
+    let log = log.filter(|_| pool.applications.is_none())?;
     let (uid, gid) = owner(settings);
-    let open = if log.is_owners {
-        open_owned_log
-    } else {
-        open_log_for
+    let open = match log.is_owners {
+        true => open_owned_log,
+        false => open_log_for,
     };
     let file = open_in_time(&format!("user {uid}"), || open(&log.path, uid, gid));
     Some((log.path.as_path(), file))

@@ -35,6 +35,11 @@ pub(in crate::master) struct InForce {
 }
 
 impl Context {
+    /// Forgets a helper. Its process, which is returned, loses its channel when it is dropped.
+    pub(super) fn remove_helper(&mut self, id: HelperId) -> Option<HelperProcess> {
+        self.helpers.remove(&mut self.services.sources, id)
+    }
+
     /// # Errors
     /// The helper's channel can't be watched.
     pub(super) fn helper_started(&mut self, id: HelperId, process: HelperProcess) -> Result<(), Error> {

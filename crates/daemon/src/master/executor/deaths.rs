@@ -84,9 +84,7 @@ impl Context {
             return;
         };
         let settings = &generation.settings;
-        let output = String::from_utf8_lossy(&worker.first_output)
-            .trim_end()
-            .to_owned();
+        let output = String::from_utf8_lossy(&worker.first_output);
         let application = &settings.pool.application;
         let wrapped = application.wrapped();
         let command = wrapped.map_or("a worker".to_owned(), |it| it.interpreter.display().to_string());
@@ -105,7 +103,7 @@ impl Context {
             pid,
             ended,
             began: worker.begun,
-            output,
+            output: output.trim_end().to_owned(),
             is_output_seen: settings.pool.logs.catch_workers_output,
             words: if loads { CANT_LOAD } else { CANT_BEGIN },
         };

@@ -31,10 +31,8 @@ impl Context {
         let worker = self.pools.workers.get(&id).ok_or_else(none)?;
         self.may_end(applications, rights, id, pid, worker)?;
         let generation = self.pools.generations.get(&worker.generation).ok_or_else(none)?;
-        let entry = generation
-            .page(worker.slot)
-            .map(slot_reader::read)
-            .ok_or_else(none)?;
+        let page = generation.page(worker.slot).ok_or_else(none)?;
+        let entry = slot_reader::read(page);
         let is_idle = matches!(
             entry.stage,
             RequestStage::Creating | RequestStage::Accepting | RequestStage::Finished

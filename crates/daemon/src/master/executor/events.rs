@@ -80,9 +80,9 @@ impl Context {
                 generation.make.came_up = true;
             }
         }
-        self.services
-            .happened
-            .extend(mold_candidate.into_iter().map(Event::MoldCandidate));
+        for worker in mold_candidate {
+            self.services.tell(Event::MoldCandidate(worker));
+        }
         if told {
             self.services.tell(Event::ChildAccept(id));
         }

@@ -238,18 +238,11 @@ impl Handover {
 
 impl Pools {
     pub(super) fn close_stop_pipe(&mut self, handover: &mut Handover, id: WorkerId) {
-        let Some(stop_pipe) = self
-            .workers
-            .get_mut(&id)
-            .and_then(|worker| worker.stop_pipe.take())
-        else {
+        let Some(worker) = self.workers.get_mut(&id) else {
             return;
         };
-        let is_kept = self
-            .workers
-            .get(&id)
-            .is_some_and(|worker| worker.channel.is_none());
-        if handover.fd_store.is_some() && is_kept {
+        let stop_pipe = worker.stop_pipe.take().filter(|_| worker.channel.is_none());
+        if let (Some(stop_pipe), Some(_)) = (stop_pipe, &handover.fd_store) {
             // A dead worker needs no message.
             let _ = nix::unistd::write(&stop_pipe, FINISH);
             handover.unkeep([names::stop_pipe(id.0)]);

@@ -49,11 +49,7 @@ impl Services {
         let document = serde_json::to_vec(start)
             .map_err(|error| Error::new("start", error.to_string(), Errno::EINVAL))?;
         let mut passed = vec![(memfile::sealed("forkyard-helper", &document)?, DOCUMENT)];
-        passed.extend(
-            (FIRST as RawFd..)
-                .zip(descriptors)
-                .map(|(number, fd)| (fd, number)),
-        );
+        passed.extend(descriptors.into_iter().zip(FIRST as RawFd..));
         let arguments = [title, COMMAND, &" ".repeat(TITLE_ROOM_BYTES)];
         let path = self.libexec.join(name);
         process::start(&Program::new(&path, arguments, environment, passed))
@@ -62,9 +58,10 @@ impl Services {
 
 /// The helpers' own user, if it exists and this process can switch to it: no application can stop them.
 pub(super) fn own_user() -> Option<Identity> {
-    identity::is_root()
-        .then(|| Identity::look_up(OWN_USER, None).ok())
-        .flatten()
+    match identity::is_root() {
+        true => Identity::look_up(OWN_USER, None).ok(),
+        false => None,
+    }
 }
 
 pub(super) fn zone() -> Vec<(OsString, OsString)> {

@@ -44,7 +44,6 @@ impl Helpers {
         self.wanted.insert(id, wanted);
     }
 
-    /// Forgets a helper. Its process, which is returned, loses its channel when it is dropped.
     pub(super) fn remove(&mut self, sources: &mut Sources, id: HelperId) -> Option<HelperProcess> {
         self.wanted.remove(&id);
         let process = self.running.remove(&id)?;
@@ -283,11 +282,8 @@ fn name(wanted: &BTreeMap<HelperId, WantedHelper>, id: HelperId) -> String {
 }
 
 fn forget(sources: &mut Sources, process: &HelperProcess) {
-    let channel = process.channel.as_deref();
-    for fd in channel
-        .into_iter()
-        .chain(process.messages.as_ref().map(Lines::pipe))
-    {
+    let messages = process.messages.as_ref().map(Lines::pipe);
+    for fd in process.channel.as_deref().into_iter().chain(messages) {
         sources.forget(fd);
     }
 }

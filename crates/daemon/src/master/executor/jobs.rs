@@ -57,9 +57,7 @@ impl Jobs {
         let Some(wanted) = context.in_force.config.jobs.clone() else {
             self.remove_file();
             if self.state.take().is_some() {
-                context
-                    .helpers
-                    .remove(&mut context.services.sources, HelperId::Jobs);
+                context.remove_helper(HelperId::Jobs);
             }
             return;
         };
@@ -72,8 +70,7 @@ impl Jobs {
         let is_new = known.is_none() || is_other;
         let is_changed = is_tcp_changed || is_moved || known.is_some_and(|known| known.settings != *wanted);
         if is_other {
-            let sources = &mut context.services.sources;
-            context.helpers.remove(sources, HelperId::Jobs);
+            context.remove_helper(HelperId::Jobs);
         }
         let opened = match is_moved.then(|| listen(&wanted.listen, context)).transpose() {
             Ok(opened) => opened,
@@ -273,13 +270,10 @@ impl Pools {
     fn at_work(&self, pool: &str) -> Vec<(WorkerId, RequestStage, SlotEntry)> {
         let mut found = Vec::new();
         for id in self.pools_named(pool) {
-            for (_, generation) in self.generations.of(&id) {
-                let pages = generation.pages();
-                found
-                    .extend(pages.map(|(_, worker, page)| {
-                        (worker, slot_reader::stage(page), slot_reader::read(page))
-                    }));
-            }
+            let pages = self.generations.of(&id).flat_map(|(_, it)| it.pages());
+            found.extend(
+                pages.map(|(_, worker, page)| (worker, slot_reader::stage(page), slot_reader::read(page))),
+            );
         }
         found
     }

@@ -28,30 +28,22 @@ pub(super) fn of_all<'p>(settings: impl Iterator<Item = &'p Arc<Pool>>) -> Vec<P
 fn of_pool(pool: &Pool) -> Vec<PoolLog> {
     let of_php = pool.application.php().and_then(|php| {
         let mut all = php.php_admin_value.iter().chain(&php.php_value);
-        let found = all.find(|(name, _)| name == ERROR_LOG);
-        found
-            .map(|(_, path)| Path::new(path))
-            .filter(|path| path.is_absolute())
+        let (_, path) = all.find(|(name, _)| name == ERROR_LOG)?;
+        Some(Path::new(path)).filter(|path| path.is_absolute())
     });
     let output = pool.logs.app_log.as_ref().map(|log| match pool.applications {
         // Relative to each application's root.
         Some(_) => log.path.strip_prefix("/").unwrap_or(&log.path).to_owned(),
         None => log.path.clone(),
     });
+    let slow = pool.logs.slow_log.as_ref().map(|log| log.path.clone());
+    let access = pool.logs.access.as_ref().map(|log| log.path.clone());
     let logs: [(PoolLogKind, Option<PathBuf>); 4] = [
         (PoolLogKind::Output, output),
         (PoolLogKind::Php, of_php.map(Path::to_owned)),
-        (
-            PoolLogKind::Slow,
-            pool.logs.slow_log.as_ref().map(|log| log.path.clone()),
-        ),
-        (
-            PoolLogKind::Access,
-            pool.logs.access.as_ref().map(|log| log.path.clone()),
-        ),
+        (PoolLogKind::Slow, slow),
+        (PoolLogKind::Access, access),
     ];
-    let found = logs
-        .into_iter()
-        .filter_map(|(kind, path)| Some(PoolLog { kind, path: path? }));
-    found.collect()
+    let log = |(kind, path): (PoolLogKind, Option<PathBuf>)| Some(PoolLog { kind, path: path? });
+    logs.into_iter().filter_map(log).collect()
 }

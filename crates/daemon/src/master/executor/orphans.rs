@@ -88,15 +88,10 @@ impl Orphans {
     }
 
     pub(super) fn end_of(&mut self, pool: &str) {
-        let all = self.left.iter();
-        let own: Vec<Leader> = all
-            .filter(|(_, of)| *of == pool)
-            .map(|(leader, _)| *leader)
-            .collect();
+        let own = self.left.iter().filter(|(_, of)| *of == pool);
+        let own: Vec<Leader> = own.map(|(leader, _)| *leader).collect();
         session::kill_rest(&own);
-        own.iter().for_each(|leader| {
-            self.left.remove(leader);
-        });
+        self.left.retain(|_, of| of != pool);
     }
 
     pub(in crate::master) fn end(&mut self) {

@@ -115,15 +115,13 @@ impl Preloader {
     }
 
     pub(super) fn note_output(&mut self, output: &[u8]) {
-        for line in output
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-        {
+        let lines = output.split(|byte| *byte == b'\n');
+        for line in lines.filter(|line| !line.is_empty()) {
             if self.last_lines.len() >= LAST_LINES {
                 self.last_lines.pop_front();
             }
-            self.last_lines
-                .push_back(String::from_utf8_lossy(line).into_owned());
+            let line = String::from_utf8_lossy(line).into_owned();
+            self.last_lines.push_back(line);
         }
     }
 

@@ -274,13 +274,7 @@ impl Context {
             })));
         let is_routed = settings.pool.applications.is_some();
         let next = Next::of(kept);
-        let trial = match (next, extent) {
-            (Next::Replace(_), ReloadScope::One(asked)) => asked == pool && !is_routed,
-            (Next::Replace(_), ReloadScope::Changed) => self.pools.was_used_lately(pool) && !is_routed,
-            (Next::Replace(_), ReloadScope::All | ReloadScope::Settings) | (Next::Keep(_) | Next::Add, _) => {
-                false
-            }
-        };
+        let trial = !is_routed && next.is_tried(extent, pool, self.pools.was_used_lately(pool));
         let handover = &mut self.handover;
         let generation = match next {
             Next::Keep(kept) => {

@@ -226,9 +226,8 @@ impl Reporters {
     fn release(&mut self, context: &mut Context, pool: PoolId) -> Option<Listener> {
         let reporter = self.by_pool.remove(&pool)?;
         context.handover.unkeep([names::status(pool.0)]);
-        let sources = &mut context.services.sources;
-        sources.forget(&reporter.listener.socket);
-        let process = context.helpers.remove(sources, HelperId::Reporter(pool));
+        context.services.sources.forget(&reporter.listener.socket);
+        let process = context.remove_helper(HelperId::Reporter(pool));
         process.iter().for_each(HelperProcess::kill);
         Some(reporter.listener)
     }
@@ -279,8 +278,7 @@ impl Reporters {
     /// Lets the responder go: it completes the answers that it has begun.
     pub(super) fn stop_refusing(&mut self, context: &mut Context, pool: PoolId) {
         self.refused.remove(&pool);
-        let sources = &mut context.services.sources;
-        context.helpers.remove(sources, HelperId::Responder(pool));
+        context.remove_helper(HelperId::Responder(pool));
     }
 
     pub(super) fn follow_responder(

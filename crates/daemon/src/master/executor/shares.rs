@@ -44,10 +44,8 @@ impl Services {
         };
         let nice = own.shares.nice().zip(own.setup.process_priority);
         let nice = nice.map(|(_, nice)| format!("nice {nice}"));
-        let data = own
-            .setup
-            .rlimit_data
-            .map(|bytes| format!("RLIMIT_DATA {bytes} in each process"));
+        let data = own.setup.rlimit_data;
+        let data = data.map(|bytes| format!("RLIMIT_DATA {bytes} in each process"));
         let both: Vec<String> = nice.into_iter().chain(data).collect();
         Some(format!("{}, without control groups: {why}", both.join(", ")))
     }
@@ -66,9 +64,8 @@ impl Services {
     }
 
     pub(in crate::master) fn leave_group_parent(&self) {
-        self.group_parent
-            .get()
-            .into_iter()
-            .for_each(confine::leave_group_parent);
+        if let Some(parent) = self.group_parent.get() {
+            confine::leave_group_parent(parent);
+        }
     }
 }

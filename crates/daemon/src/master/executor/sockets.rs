@@ -96,10 +96,8 @@ impl Context {
             }
         }
         if let Some(wanted) = &pool.http_listen {
-            let known = sockets
-                .known
-                .or(sockets.lost)
-                .and_then(|id| self.pools.by_id.get(&id));
+            let known = sockets.known.or(sockets.lost);
+            let known = known.and_then(|id| self.pools.by_id.get(&id));
             let open = known.and_then(|pool| pool.http.as_ref());
             let is_other = open.is_none_or(|open| open.address != wanted.address || is_own_shut_down(open));
             if is_other || sockets.lost.is_some() {

@@ -133,9 +133,8 @@ impl End {
         };
         let steps: Vec<Step> = journey.records().iter().map(|record| record.step).collect();
         for step in steps.into_iter().filter(|step| !is_later(step)) {
-            let done = journey
-                .begin(step, self.began)
-                .and_then(|()| journey.perform(step, self.began));
+            let begun = journey.begin(step, self.began);
+            let done = begun.and_then(|()| journey.perform(step, self.began));
             debug_assert!(done.is_ok(), "a step of a new journey");
         }
         journey.blame(self.step, now);

@@ -194,9 +194,8 @@ pub(super) fn hand_over(
     let Some(invocation) = invocation::get() else {
         return UpgradeError::Unknown;
     };
-    let numbers = descriptors
-        .iter()
-        .map(|(name, fd)| (name.clone(), fd.as_raw_fd()));
+    let numbers = descriptors.iter();
+    let numbers = numbers.map(|(name, fd)| (name.clone(), fd.as_raw_fd()));
     let document = match handover::publish(document, config, numbers.collect()) {
         Ok(document) => document,
         Err(error) => return UpgradeError::Exec(error),

@@ -125,12 +125,8 @@ struct PreloaderFailure {
 
 impl RunningApplication {
     fn is_owned_by(&self, uid: u32) -> bool {
-        let runs_as = self
-            .settings
-            .account
-            .user
-            .as_deref()
-            .and_then(|user| user.parse::<u32>().ok());
+        let user = self.settings.account.user.as_deref();
+        let runs_as = user.and_then(|user| user.parse::<u32>().ok());
         uid != 0 && (self.found.owner.0 == uid || runs_as == Some(uid))
     }
 }
@@ -239,9 +235,8 @@ impl Applications {
             return;
         };
         self.last_instance = self.last_instance.max(app_pool.registry.last());
-        let sources = &mut context.services.sources;
-        context.helpers.remove(sources, HelperId::Router(id));
-        let inspector = context.helpers.remove(sources, HelperId::Inspector(id));
+        context.remove_helper(HelperId::Router(id));
+        let inspector = context.remove_helper(HelperId::Inspector(id));
         inspector.iter().for_each(HelperProcess::kill);
         let pools = app_pool.applications.values().map(|it| it.pool);
         context.services.happened.extend(pools.map(Event::Disband));

@@ -76,8 +76,7 @@ fn report(context: &mut Context, id: GenerationId, death: Death) -> Option<Arc<R
     context
         .services
         .cause(Effect::ProcessDied(id, Arc::clone(&report)));
-    context
-        .pools
-        .keep_report(&report, vec![report.plan.group.clone()]);
+    let name = report.plan.group.clone();
+    context.pools.keep_report(&report, vec![name]);
     Some(report)
 }

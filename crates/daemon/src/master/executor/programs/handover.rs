@@ -138,10 +138,7 @@ impl Context {
     pub(in crate::master::executor) fn remove_sockets_of_others(&mut self, left: &document::Document) {
         let by_pid = &self.processes.by_pid;
         let goes_on = |pid: i32| matches!(by_pid.get(&pid), Some(Who::Program(..)));
-        let programs = left
-            .generations
-            .iter()
-            .flat_map(|generation| &generation.programs);
+        let programs = left.generations.iter().flat_map(|it| &it.programs);
         for program in programs.filter(|program| !goes_on(program.pid)) {
             let sockets = program.sockets.iter().map(adopted_socket);
             self.spawner.remove_sockets(sockets.collect());
@@ -167,10 +164,8 @@ fn adopted_socket(socket: &document::SocketFile) -> SocketFile {
     }
 }
 
-fn running(slots: &[ProcessSlot]) -> impl Iterator<Item = (usize, &ProgramProcess)> {
-    slots
-        .iter()
-        .enumerate()
-        .filter_map(|(index, slot)| Some((index, slot.running.as_ref()?)))
-        .filter(|(_, running)| running.input.is_some())
+fn running<'s>(slots: &'s [ProcessSlot]) -> impl Iterator<Item = (usize, &'s ProgramProcess)> {
+    let running = |(index, slot): (usize, &'s ProcessSlot)| Some((index, slot.running.as_ref()?));
+    let all = slots.iter().enumerate().filter_map(running);
+    all.filter(|(_, running)| running.input.is_some())
 }

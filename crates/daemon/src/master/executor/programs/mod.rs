@@ -243,10 +243,9 @@ impl Programs {
         let Some(record) = self.running.get_mut(&id) else {
             return;
         };
-        let is_published = address
-            .as_ref()
-            .is_some_and(|address| record.share.table().publish(index, address, pid));
-        record.failing &= !is_published;
+        let table = record.share.table();
+        let address = address.filter(|address| table.publish(index, address, pid));
+        record.failing &= address.is_none();
         let Some(slot) = record.slots.get_mut(index) else {
             return;
         };
@@ -266,11 +265,11 @@ impl Programs {
             sources.watch_of_pool(&name, output.pipe(), Source::ProgramOutput(id, index));
         }
         match &address {
-            Some(address) if is_published => log::info!(
+            Some(address) => log::info!(
                 "[pool {name}] process {pid} of the application is up at {address} after {:.3} s",
                 started.up.ended.since(started.up.started).as_secs_f64()
             ),
-            _ => {
+            None => {
                 log::error!(
                     "[pool {name}] process {pid} of the application is killed: it names no socket that speaks http"
                 );
@@ -278,7 +277,7 @@ impl Programs {
             }
         }
         context.handover.generation_changed(id);
-        if let Some(address) = address.as_ref().filter(|_| is_published) {
+        if let Some(address) = &address {
             self.show_heirs(&context.pools, id, index, Some((address, pid)));
         }
         if gone.is_none() {
@@ -494,11 +493,9 @@ impl Programs {
     }
 
     pub(super) fn deadline(&self) -> Option<Tick> {
-        let cores = self
-            .running
-            .values()
-            .filter_map(|record| record.program.next_deadline());
-        let slots = self.running.values().flat_map(|record| &record.slots);
+        let programs = self.running.values();
+        let cores = programs.clone().filter_map(|it| it.program.next_deadline());
+        let slots = programs.flat_map(|it| &it.slots);
         let left = slots.filter_map(|slot| slot.left.as_ref().map(|left| left.due));
         cores.chain(left).min()
     }

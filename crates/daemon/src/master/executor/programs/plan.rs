@@ -41,13 +41,9 @@ pub(super) fn plan(settings: &Settings) -> Option<Plan> {
         std::env::vars_os().collect(),
     ));
     // Set after the switch to the application's user.
-    plan.environment = pool
-        .environment
-        .env
-        .iter()
-        .chain(&pool.environment.own_env)
-        .cloned()
-        .collect();
+    let environment = &pool.environment;
+    let variables = environment.env.iter().chain(&environment.own_env);
+    plan.environment = variables.cloned().collect();
     plan.app_env.clone_from(&program.app_env);
     plan.load_shell_envvars = program.load_shell_envvars;
     plan.limits = limits(settings);
@@ -73,12 +69,8 @@ fn limits(settings: &Settings) -> Vec<Limit> {
     let mut limits: Vec<Limit> = own.collect();
     let mut add = |name: &str, value: Option<u64>| {
         if !limits.iter().any(|limit| limit.name == name) {
-            let name = name.to_owned();
-            limits.push(Limit {
-                name,
-                soft: value,
-                hard: value,
-            });
+            let (name, soft, hard) = (name.to_owned(), value, value);
+            limits.push(Limit { name, soft, hard });
         }
     };
     if pool.setup.rlimit_files.is_some() {
