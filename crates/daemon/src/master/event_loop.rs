@@ -1,6 +1,6 @@
 //! The master's loop: input to events, events to the core, the core's actions to the executor.
 
-use super::executor::{Executor, RunError, SIGNALS, Source};
+use super::executor::{Executor, NamedSocket, RunError, SIGNALS, Source};
 use super::frontend::ReadConfig;
 use super::service::Service;
 use forkyard_base::tick::Tick;
@@ -9,6 +9,7 @@ use forkyard_core::master::event::{CoreConfig, Event, PoolId};
 use forkyard_core::master::lifecycle::Lifecycle;
 use forkyard_core::master::manager::Manager;
 use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_core::master::reload_plan::Changes;
 use forkyard_protocol::control::DaemonMode;
 use forkyard_protocol::handover::document::Stopping;
 use forkyard_protocol::last_reload::ReloadCause;
@@ -176,6 +177,19 @@ impl Master {
         Some(Duration::from_millis(
             u64::try_from(left.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
         ))
+    }
+
+    /// Lets the core apply a prepared configuration, and follows that until it is done. `sockets`: those from before.
+    pub(super) fn apply(
+        &mut self,
+        (wanted, changes): (CoreConfig, Changes),
+        sockets: Vec<NamedSocket>,
+        asker: Option<u64>,
+        by: Option<ReloadCause>,
+    ) {
+        let Executor { context, reload, .. } = &mut self.executor;
+        reload.begin(&mut context.services, changes, sockets, asker, by);
+        self.tell(Event::Apply(wanted));
     }
 
     /// Passes an event to the core, and performs its actions until none follows.

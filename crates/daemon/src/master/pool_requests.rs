@@ -106,11 +106,7 @@ impl Master {
         let (wanted, mut changes) = self.executor.prepare(config, ReloadScope::One(id))?;
         changes.kept.clear();
         changes.skipped.clear();
-        let services = &mut self.executor.context.services;
-        self.executor
-            .reload
-            .begin(services, changes, Vec::new(), asker, None);
-        self.tell(Event::Apply(wanted));
+        self.apply((wanted, changes), Vec::new(), asker, None);
         Ok(())
     }
 
@@ -212,11 +208,7 @@ impl Master {
         let (wanted, mut changes) = prepared.map_err(unchanged)?;
         changes.skipped.retain(|one| !before.contains(one));
         super::frontend::say_skipped(&changes.skipped);
-        let services = &mut self.executor.context.services;
-        self.executor
-            .reload
-            .begin(services, changes, Vec::new(), Some(asker), None);
-        self.tell(Event::Apply(wanted));
+        self.apply((wanted, changes), Vec::new(), Some(asker), None);
         Ok(None)
     }
 

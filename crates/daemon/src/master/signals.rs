@@ -198,11 +198,7 @@ impl Master {
                 self.executor.jobs.set(&mut self.executor.context);
                 self.service.set_bulletin(global.systemd_interval);
                 say_skipped(&changes.skipped);
-                let services = &mut self.executor.context.services;
-                self.executor
-                    .reload
-                    .begin(services, changes, sockets, asker, Some(by));
-                self.tell(Event::Apply(wanted));
+                self.apply((wanted, changes), sockets, asker, Some(by));
                 sys::heap::trim();
                 Ok(())
             }

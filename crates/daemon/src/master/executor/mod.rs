@@ -106,7 +106,7 @@ use std::path::PathBuf;
 pub use apply_error::{ApplyError, PoolFault};
 pub(super) use control::Rights;
 pub use failure::RunError;
-pub(super) use reload::say_interval;
+pub(super) use reload::{NamedSocket, say_interval};
 pub use required_programs::programs as needed_programs;
 pub use services::Handlers;
 pub(super) use sources::{SIGNALS, Source};

@@ -71,6 +71,7 @@ pub(in crate::master) struct Spawner {
     next: u64,
 }
 
+type Owner = (Token, Vec<(OwnedFd, RawFd)>);
 type OutputQueue = Rc<RefCell<Vec<(JourneyId, Vec<u8>)>>>;
 
 #[derive(Debug)]
@@ -123,10 +124,7 @@ impl Spawner {
         self.machine
             .handle(Event::Spawn { token, plan }, clock::now(), &mut actions);
         // The requested journey begins first.
-        let mut owner = Some((token, descriptors));
-        for action in actions {
-            self.perform(action, &mut owner);
-        }
+        self.perform_all(actions, Some((token, descriptors)));
         self.drain();
         token
     }
@@ -213,7 +211,7 @@ impl Spawner {
         }
         let mut actions = Vec::new();
         self.machine.pass(now, &mut actions);
-        self.perform_all(actions);
+        self.perform_all(actions, None);
         self.drain();
     }
 
@@ -243,30 +241,31 @@ impl Spawner {
     }
 
     fn tell(&mut self, event: Event) {
-        let mut actions = Vec::new();
-        self.machine.handle(event, clock::now(), &mut actions);
-        self.perform_all(actions);
+        self.handle(event);
         self.drain();
     }
 
     fn drain(&mut self) {
         self.listen();
         while let Some((id, event)) = self.effects.next_event() {
-            let mut actions = Vec::new();
-            let event = Event::Journey(id, event);
-            self.machine.handle(event, clock::now(), &mut actions);
-            self.perform_all(actions);
+            self.handle(Event::Journey(id, event));
         }
     }
 
-    fn perform_all(&mut self, actions: Vec<Action>) {
-        for action in actions {
-            self.perform(action, &mut None);
-        }
+    fn handle(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.machine.handle(event, clock::now(), &mut actions);
+        self.perform_all(actions, None);
     }
 
     /// `owner`: the owner and descriptors of the next journey.
-    fn perform(&mut self, action: Action, owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>) {
+    fn perform_all(&mut self, actions: Vec<Action>, mut owner: Option<Owner>) {
+        for action in actions {
+            self.perform(action, &mut owner);
+        }
+    }
+
+    fn perform(&mut self, action: Action, owner: &mut Option<Owner>) {
         match action {
             Action::Do(id, action) => self.carry_out(id, action, owner),
             Action::Report(report) => self.tidings.push_back(Tidings::Report(report)),
@@ -299,12 +298,7 @@ impl Spawner {
         }
     }
 
-    fn carry_out(
-        &mut self,
-        id: JourneyId,
-        action: JourneyAction,
-        owner: &mut Option<(Token, Vec<(OwnedFd, RawFd)>)>,
-    ) {
+    fn carry_out(&mut self, id: JourneyId, action: JourneyAction, owner: &mut Option<Owner>) {
         let is_over = matches!(action, JourneyAction::Discard { .. });
         let begins = match &action {
             JourneyAction::Prepare { plan, .. } => Some(plan.group.clone()),

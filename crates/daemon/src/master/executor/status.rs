@@ -55,7 +55,7 @@ impl StatusSource<'_> {
             let queue = pool.listen_queue();
             let trouble = unreachable(listener);
             let settings = own.iter().map(|(_, generation)| &generation.settings.pool);
-            let latest = settings.clone().last();
+            let latest = settings.clone().next_back();
             let generations = own
                 .iter()
                 .map(|(id, generation)| all.generation_status(self.programs, *id, generation, pool));

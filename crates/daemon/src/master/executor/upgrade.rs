@@ -11,7 +11,7 @@ use forkyard_base::tick::Tick;
 use forkyard_config::Config;
 use forkyard_protocol::handover::document::Document;
 use forkyard_sys::guarded::Guarded;
-use forkyard_sys::invocation::{self, Invocation};
+use forkyard_sys::invocation;
 use forkyard_sys::process::{self, Ended, Program};
 use forkyard_sys::{Error, clock, fd};
 use nix::sys::signal::Signal;
@@ -35,7 +35,7 @@ pub(in crate::master) enum UpgradeError {
     #[error("it is not known where the program is")]
     Unknown,
     #[error(transparent)]
-    Start(Error),
+    Start(#[from] Error),
     #[error("{}", refusal(*.0, .1))]
     Refused(Ended, String),
     #[error("the new program did not answer within {} s", TIMEOUT.as_secs())]
@@ -79,11 +79,6 @@ impl Context {
     /// Starts the new program, which tries to take over `document`.
     pub(in crate::master) fn rehearse(&mut self, document: &Document) -> Result<(), UpgradeError> {
         let invocation = invocation::get().ok_or(UpgradeError::Unknown)?;
-        self.start_rehearsal(invocation, document)
-            .map_err(UpgradeError::Start)
-    }
-
-    fn start_rehearsal(&mut self, invocation: &Invocation, document: &Document) -> Result<(), Error> {
         let document = handover::publish(document, &self.in_force.config, BTreeMap::new())?;
         let (output, output_in) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
