@@ -1,12 +1,12 @@
 //! The worker's messages on the accept-notify pipe: it has accepted work, or its pool needs new processes.
 
 use super::context::{GenerationContext, Settings};
+use super::page::Page;
 use super::pool_view::count;
 use super::restart_file::RestartFile;
 use forkyard_base::tick::Tick;
 use forkyard_protocol::accept_notify::{AcceptNotice, RestartReason, timestamp};
-use forkyard_scoreboard::slot_writer::SlotWriter;
-use forkyard_scoreboard::{Reader, header};
+use forkyard_scoreboard::header;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -65,13 +65,10 @@ impl AcceptNotifier {
         )
     }
 
-    pub(super) fn slot(&self) -> usize {
-        self.slot
-    }
-
     /// Marks the worker as busy. The order (slot, pipe, then the master's request for notices) matters: if the request
     /// comes too late to be seen here, the master's snapshot sees this worker busy.
-    pub(super) fn take_up(&mut self, board: &Reader, slot_writer: &SlotWriter<'_>, now: Tick) {
+    pub(super) fn take_up(&mut self, page: &Page, now: Tick) {
+        let board = &page.board;
         let notify = header::notify(board.header());
         let mut tell = notify.always;
         let slots = board.slots();
@@ -83,7 +80,7 @@ impl AcceptNotifier {
             tell |= idle < u64::from(notify.idle_below);
             if busy > self.max_active {
                 self.max_active = busy;
-                slot_writer.max_active(busy);
+                page.writer().max_active(busy);
             }
         }
         if !self.told_first {

@@ -4,14 +4,11 @@ use super::accept_notify::AcceptNotifier;
 use super::connection::Connection;
 use super::gauge::Gauge;
 use super::promotion::Promotion;
-use super::routed;
 use super::service::Service;
 use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
 use super::stderr_errors;
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::{AcceptPause, disallowed};
-use forkyard_protocol::accept_notify::RestartReason;
-use forkyard_scoreboard::header;
 use forkyard_sys::{Error, clock, socket};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -44,7 +41,7 @@ pub(super) fn remedy(error: &Error) -> String {
 #[derive(Debug)]
 pub(super) enum Work {
     Connection(Box<Connection>),
-    Promote(Promotion),
+    Promote,
     OutOfBand,
     Backend,
     Attached,
@@ -98,7 +95,7 @@ impl Acceptor {
         accept_notify: OwnedFd,
     ) -> nix::Result<Acceptor> {
         let epoll = service.idle_watch.epoll();
-        match routed::watched(service) {
+        match service.router.fd() {
             Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
             None => {
                 epoll.add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))?;
@@ -143,18 +140,18 @@ impl Acceptor {
 
     /// Waits for work, or for the backend's deadline. The worker counts as idle until this returns.
     pub(super) fn next(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
-        if let Some(promotion) = self.promotion.take() {
-            return Work::Promote(promotion);
+        if self.promotion.is_some() {
+            return Work::Promote;
         }
         let idle_since = clock::now();
         service.slot_writer().idle(idle_since);
-        if self.must_retire(service) {
+        if service.page.must_retire() {
             return Work::Retire;
         }
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
         }
-        if service.channel.is_some() {
+        if service.router.is_there() {
             return self.next_routed(service, backend);
         }
         let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
@@ -195,16 +192,8 @@ impl Acceptor {
                 self.eager = false;
                 None
             }
-            Err(failure) => Some(Work::Failed(failure)),
+            Err(failure) => Some(Work::Failed(failure.to_string())),
         }
-    }
-
-    pub(super) fn slot(&self) -> usize {
-        self.notifier.slot()
-    }
-
-    fn must_retire(&self, service: &Service) -> bool {
-        header::retire(service.board.header(), self.slot())
     }
 
     pub(super) fn wait_for_router(
@@ -233,9 +222,8 @@ impl Acceptor {
 
     /// Accepts one connection. Notifies the master of the first accept, even if it fails, and of later ones that it
     /// asked for.
-    pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
-        self.gauge
-            .sample(service, self.notifier.slot(), self.eager, self.looked);
+    pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, Error> {
+        self.gauge.sample(service, self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
@@ -246,10 +234,10 @@ impl Acceptor {
                 }
                 return Ok(None);
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error),
         };
         let Some(socket) = socket else {
-            self.tell_first();
+            self.notifier.tell_first();
             return Ok(None);
         };
         let connection = service.connection(socket);
@@ -269,19 +257,12 @@ impl Acceptor {
     pub(super) fn take_up(&mut self, service: &mut Service) {
         let now = clock::now();
         service.slot_writer().accepted(now);
-        self.notifier.take_up(&service.board, &service.slot_writer(), now);
+        self.notifier.take_up(&service.page, now);
     }
 
-    pub(super) fn tell_first(&mut self) {
-        self.notifier.tell_first();
-    }
-
-    pub(super) fn ask_restart(&mut self, why: RestartReason, since: Tick) {
-        self.notifier.ask_restart(why, clock::now(), since);
-    }
-
-    pub(super) fn tell_mold_candidate(&self) {
-        self.notifier.tell_mold_candidate();
+    pub(super) fn begin_work(&mut self, service: &mut Service, now: Tick) {
+        service.want.begin(&service.page, &mut self.notifier, now);
+        service.taken = now;
     }
 
     /// Passes connections without an answered request to the queue before a request starts, so that a request that
@@ -298,7 +279,7 @@ impl Acceptor {
     }
 
     pub(super) fn hand_off_all(&self, service: &mut Service) {
-        if service.channel.is_some() {
+        if service.router.is_there() {
             return service.hand_back_all();
         }
         let indices = service.idle_watch.keepalive().idle_indices();

@@ -45,7 +45,7 @@ pub(super) fn of(
 }
 
 pub(super) fn snapshot(service: &Service) -> Snapshot {
-    of_pool(&service.settings, &service.board, service.listener.as_fd())
+    of_pool(&service.settings, &service.page.board, service.listener.as_fd())
 }
 
 pub(super) fn of_pool(settings: &Settings, board: &Reader, listener: BorrowedFd<'_>) -> Snapshot {

@@ -12,7 +12,7 @@ use super::acceptor::{
 use super::connection::Connection;
 use super::keepalive;
 use super::pool_view::{self, count};
-use super::promotion;
+use super::promotion::{self, MasterMessage};
 use super::run_queue;
 use super::service::Service;
 use super::service_order::{self, ListenQueueState, Next, Waiting};
@@ -119,8 +119,10 @@ impl Acceptor {
         self.contended = sources.into_iter().filter(|is| *is).count() > 1;
         self.share(service, now);
         if ready.stop_pipe && service.settings.refork_at.is_some() {
-            self.promotion = promotion::receive(self.stop_pipe.as_fd());
-            ready.stop_pipe = self.promotion.is_none();
+            if let MasterMessage::Promote(promotion) = promotion::hear(self.stop_pipe.as_fd(), true) {
+                self.promotion = Some(promotion);
+                ready.stop_pipe = false;
+            }
         }
         if ready.stop_pipe {
             if ready.queue {
@@ -140,12 +142,16 @@ impl Acceptor {
         if ready.queue {
             return None;
         }
-        if let Some(promotion) = self.promotion.take() {
+        if self.promotion.is_some() {
             self.take_up(service);
-            return Some(Work::Promote(promotion));
+            return Some(Work::Promote);
         }
         // Take requests first: the kernel woke no other worker for them.
-        if count == 0 && service.want.due().is_some_and(|due| due <= now) && self.claims_work(service) {
+        if count == 0
+            && service.want.due().is_some_and(|due| due <= now)
+            && service.want.claims(&service.page, &mut self.notifier, now)
+        {
+            service.taken = now;
             return Some(Work::OutOfBand);
         }
         (ready.backend || backend.is_some_and(|due| due <= now)).then_some(Work::Backend)
@@ -160,7 +166,7 @@ impl Acceptor {
         let processors = *self.processors.get_or_insert_with(|| {
             std::thread::available_parallelism().map_or(usize::MAX, std::num::NonZero::get)
         });
-        let (idle, begun) = pool_view::begun_within(&service.board, usual.counts_for(), now);
+        let (idle, begun) = pool_view::begun_within(&service.page.board, usual.counts_for(), now);
         (begun >= usual.at_once(processors)).then(|| run_queue::look_again(idle))
     }
 
@@ -206,7 +212,7 @@ impl Acceptor {
                         (self.eager, ready.listener) = (false, false);
                         None
                     }
-                    Err(failure) => return Some(Work::Failed(failure)),
+                    Err(failure) => return Some(Work::Failed(failure.to_string())),
                 },
                 Next::Queue => match self.take_message(service, now) {
                     QueueMessage::Request(connection) => Some(connection),
@@ -252,7 +258,7 @@ impl Acceptor {
             now,
         ));
         drop(keepalive);
-        if !rest.is_empty() && service.board.slots() > 1 {
+        if !rest.is_empty() && service.page.board.slots() > 1 {
             service.idle_watch.send_away(&rest);
             service.publish_kept();
         }
@@ -261,7 +267,8 @@ impl Acceptor {
     fn share(&mut self, service: &mut Service, now: Tick) {
         let waiting = service.idle_watch.keepalive().waiting();
         let is_due = |since: Tick| now.since(since) >= SHARE_INTERVAL;
-        if waiting < 2 || !is_due(self.busy_since) || !is_due(self.shared) || count(&service.board).0 < 2 {
+        if waiting < 2 || !is_due(self.busy_since) || !is_due(self.shared) || count(&service.page.board).0 < 2
+        {
             return;
         }
         self.shared = now;
@@ -273,9 +280,9 @@ impl Acceptor {
     fn line(&mut self, service: &Service, now: Tick) -> ListenQueueState {
         let (line, measured) = self.line;
         if measured != Tick::ZERO && now.since(measured) < LINE_INTERVAL {
-            return line.at(pool_view::accepted(&service.board));
+            return line.at(pool_view::accepted(&service.page.board));
         }
-        let line = pool_view::line(&service.board, &service.listener);
+        let line = pool_view::line(&service.page.board, &service.listener);
         self.line = (line, now);
         line
     }

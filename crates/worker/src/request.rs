@@ -225,10 +225,10 @@ impl<'w> Request<'w> {
 
     /// Makes the worker exit after this request, as `max_requests` does.
     pub fn retire(&mut self) {
-        self.service.leaving = true;
+        self.service.wear.is_over = true;
     }
 
-    /// Requests out-of-band work ([`super::Runtime::work`]).
+    /// Requests out-of-band work ([`super::Worker::has_out_of_band_work`]).
     pub fn want_work(&mut self) {
         self.service.want = self.service.want.ask();
     }

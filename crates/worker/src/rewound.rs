@@ -78,7 +78,7 @@ impl Worker {
         if self.phase != WorkerPhase::Waiting {
             return false;
         }
-        if self.acceptor.pause.deadline().is_some() || self.service.channel.is_some() {
+        if self.acceptor.pause.deadline().is_some() || self.service.router.is_there() {
             // The epoll has changed in a way that memory would forget, or the router owns the connections.
             self.phase = self.end(0);
             return false;
@@ -109,7 +109,7 @@ impl Worker {
     }
 
     pub(super) fn part_with_held(&mut self) {
-        if self.service.idle_watch.keepalive().idle() > 0 && self.service.board.slots() > 1 {
+        if self.service.idle_watch.keepalive().idle() > 0 && self.service.page.board.slots() > 1 {
             self.acceptor.hand_off_all(&mut self.service);
             self.service.publish_kept();
         }
@@ -164,7 +164,7 @@ impl Worker {
             at: 0,
             is_back,
         };
-        words.number(&mut self.served);
+        words.number(&mut self.service.wear.served);
         let acceptor = &mut self.acceptor;
         words.number(&mut acceptor.accepted);
         words.flag(&mut acceptor.eager);
@@ -196,7 +196,7 @@ impl Worker {
         words.number(&mut service.cpu_micros);
         words.duration(&mut service.cost.usual.run);
         words.duration(&mut service.cost.usual.took);
-        if let Some(scale) = &mut service.scale {
+        if let Some(scale) = &mut service.wear.scale {
             words.tick(scale.measured_mut());
         }
     }

@@ -11,7 +11,6 @@ use fastcgi::Phase;
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::disallowed;
 use forkyard_scoreboard::load::Load;
-use forkyard_scoreboard::slot_writer::SlotWriter;
 use forkyard_sys::fd::{MAX_PASSED, send_with};
 use forkyard_sys::socket::{Readiness, accept, wait};
 use nix::errno::Errno;
@@ -75,7 +74,7 @@ impl WorkerState {
 
     /// Accepts a connection unless a sibling has less to do. Returns false if there is none to take.
     fn accept_one(&mut self, now: Tick) -> bool {
-        if !self.accepting.may_look() || self.router.is_some() {
+        if !self.accepting.may_look() || self.router.is_there() {
             return false;
         }
         let insists = self.accepting.insists(now);
@@ -89,14 +88,8 @@ impl WorkerState {
         }
         self.accepting.stop_leaving();
         if std::mem::take(&mut self.accepting.was_strained) {
-            let slot_writer = SlotWriter::new(self.page.slot.words());
-            let siblings = pool_view::siblings(&self.page.board, self.notifier.slot());
-            self.accepting.gauge.sample_beside_many(
-                self.sources.listener.as_fd(),
-                &slot_writer,
-                siblings,
-                now,
-            );
+            let listener = self.sources.listener.as_fd();
+            self.accepting.gauge.sample_beside_many(listener, &self.page, now);
         }
         let socket = match accept(self.sources.listener.as_fd()) {
             Ok(Some(socket)) => {
@@ -141,7 +134,7 @@ impl WorkerState {
     /// only while it can accept.
     pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
         let may_take = !self.is_leaving() && (!self.is_native || self.has_room());
-        let is_wanted = may_take && self.router.is_none();
+        let is_wanted = may_take && !self.router.is_there();
         if is_wanted != self.accepting.is_listening {
             self.accepting.is_listening = is_wanted;
             let flags = if self.is_native { ONE_OF_ALL } else { EDGE };
@@ -225,11 +218,14 @@ impl WorkerState {
             has_room: true,
             is_told: true,
         };
-        let siblings = || pool_view::siblings(&self.page.board, self.notifier.slot());
-        if siblings().any(|sibling| sibling.has_room && sibling.in_flight == 0) {
+        if self
+            .page
+            .siblings()
+            .any(|sibling| sibling.has_room && sibling.in_flight == 0)
+        {
             return Some(YIELD_TO_IDLE);
         }
-        own.yields_to(siblings()).then_some(YIELD)
+        own.yields_to(self.page.siblings()).then_some(YIELD)
     }
 
     /// Passes a request on to a sibling with room, if there is one.
@@ -307,8 +303,7 @@ impl WorkerState {
     }
 
     pub(super) fn relieve(&mut self, now: Tick) {
-        let has_free = pool_view::siblings(&self.page.board, self.notifier.slot()).any(|it| it.has_room);
-        if !has_free {
+        if !self.page.siblings().any(|it| it.has_room) {
             return;
         }
         self.send_away(&self.clients.idle(), now);

@@ -45,7 +45,7 @@ fn enough(processors: usize) -> usize {
 impl WorkerState {
     pub(super) fn leaves_to_connected(&self, now: Tick) -> bool {
         let has_none = self.clients.held() == 0;
-        let connected = || pool_view::connected(&self.page.board, self.notifier.slot());
+        let connected = || pool_view::connected(&self.page.board, self.page.own);
         has_none && self.accepting.gathering.leaves(connected, now)
     }
 }

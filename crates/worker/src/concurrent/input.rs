@@ -25,7 +25,7 @@ impl WorkerState {
             if !link.readable || !connection.wants_input() {
                 return;
             }
-            if connection.phase() == Phase::Idle && !self.has_room() && self.router.is_none() {
+            if connection.phase() == Phase::Idle && !self.has_room() && !self.router.is_there() {
                 return self.pass_on(index, now);
             }
             let client = &mut self.clients[index];

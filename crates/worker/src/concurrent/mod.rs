@@ -29,7 +29,6 @@ mod threads;
 mod times;
 mod visits;
 mod watch;
-mod wear;
 
 pub use fastcgi::Piece;
 pub use native::{Event, OWN, Records, is_of_worker};

@@ -175,7 +175,7 @@ impl WorkerState {
         if !self.is_full() {
             self.capacity.quiet.has_room();
         }
-        self.wear.has_served();
+        self.wear.served += 1;
         self.publish_load();
         self.show_end(now.since(request.taken), now);
         self.check_limits(now);

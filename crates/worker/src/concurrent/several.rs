@@ -1,5 +1,6 @@
 //! A worker's state behind a lock, and what its threads and the event loop's thread do alike.
 
+use super::super::out_of_band::WorkError;
 use super::super::promotion::Promotion;
 use super::state::WorkerState;
 use super::{Sent, When};
@@ -49,7 +50,7 @@ impl Several {
     }
 
     /// Ends out-of-band work; an error is logged.
-    pub fn out_of_band_done(&self, outcome: Result<(), String>) {
+    pub fn out_of_band_done(&self, outcome: Result<(), WorkError>) {
         self.lock().out_of_band_done(outcome);
     }
 

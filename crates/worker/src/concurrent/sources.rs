@@ -25,6 +25,8 @@ pub(super) struct Sources {
     pub queue_in: OwnedFd,
     pub queue_out: OwnedFd,
     pub stop_pipe: OwnedFd,
+    /// For the access log.
+    pub access: Option<OwnedFd>,
 }
 
 impl Sources {
@@ -34,6 +36,7 @@ impl Sources {
         http: Option<OwnedFd>,
         (queue_in, queue_out): (OwnedFd, OwnedFd),
         stop_pipe: OwnedFd,
+        access: Option<OwnedFd>,
     ) -> Result<Sources, Error> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
         let epoll = epoll.map_err(|errno| Error::new("epoll_create1", "", errno))?;
@@ -44,6 +47,7 @@ impl Sources {
             queue_in,
             queue_out,
             stop_pipe,
+            access,
         })
     }
 

@@ -6,6 +6,9 @@ use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
 use super::super::context::{GenerationContext, Settings, WorkerContext};
 use super::super::out_of_band::Want;
+use super::super::page::Page;
+use super::super::router_channel::Router;
+use super::super::wear::Wear;
 use super::accepting::Accepting;
 use super::client::Link;
 use super::clients::Clients;
@@ -13,22 +16,19 @@ use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
 use super::leave::{Departure, Life};
 use super::quiet::Quiet;
-use super::routed::Router;
 use super::shown::ShownRequest;
 use super::sources::{ALARM, EDGE, LISTENER, QUEUE, ROUTER, STOP_PIPE, Sources};
 use super::times::Alarm;
-use super::wear::Wear;
 use fastcgi::{Connection, Phase, Timeouts};
 use forkyard_base::tick::Tick;
-use forkyard_config::{AccessLog, Pool, Requests};
+use forkyard_config::{Pool, Requests};
 use forkyard_protocol::channel::FromWorker;
 use forkyard_scoreboard::load::Load;
 use forkyard_scoreboard::slot_writer::SlotWriter;
-use forkyard_scoreboard::{Reader, Slot};
 use forkyard_sys::{Error, clock, identity, sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 pub(super) const EVENTS: usize = 64;
 pub(super) const READ_BYTES: usize = 128 * 1024;
@@ -93,32 +93,6 @@ impl Capacity {
     }
 }
 
-/// The scoreboard, and the worker's own slot in it.
-#[derive(Debug)]
-pub(super) struct Page {
-    pub board: Reader,
-    pub slot: Slot,
-    access: Option<(AccessLog, OwnedFd)>,
-}
-
-impl Page {
-    pub(super) fn writer(&self) -> SlotWriter<'_> {
-        SlotWriter::new(self.slot.words())
-    }
-
-    /// The recorder of a request for the access log, if the pool has one.
-    fn recorder(&self, settings: &Settings) -> Option<Box<Recorder>> {
-        let (access, shelf) = self.access.as_ref()?;
-        let (access, name, shelf) = (
-            access.clone(),
-            settings.pool.name.clone(),
-            shelf.try_clone().ok()?,
-        );
-        let recorder = Recorder::new(access, name, settings.log_limit, shelf, self.board.header());
-        Some(Box::new(recorder))
-    }
-}
-
 /// The passes over ready events.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -132,7 +106,7 @@ pub(super) struct WorkerState {
     pub settings: Settings,
     pub sources: Sources,
     pub page: Page,
-    pub router: Option<Router>,
+    pub router: Router,
     pub notifier: AcceptNotifier,
     pub alarm: Alarm,
     pub clients: Clients,
@@ -154,26 +128,36 @@ pub(super) struct WorkerState {
 impl WorkerState {
     pub(super) fn begin(context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
         context.keep_accept_from_waiting();
-        let slots = context.settings.slots as usize;
-        let board = Reader::map(context.board_readable.as_fd(), slots)?;
-        let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
         sender::install(None);
-        slot.note_senders();
+        let page = Page::open(&context, own.slot)?;
         drop(context.board_writable);
         let failed = |call: &'static str| move |errno| Error::new(call, "", errno);
         let queue = (context.queue_in, context.queue_out);
-        let sources = Sources::new(context.listener, context.http, queue, own.stop_pipe)?;
-        let router = own.channel.map(Router::new);
+        let sources = Sources::new(
+            context.listener,
+            context.http,
+            queue,
+            own.stop_pipe,
+            context.access,
+        )?;
+        let router = Router::new(own.channel);
         let application = &context.settings.pool.application;
         let is_native = application.traits().requests == Requests::Forwarded;
         let limit = match is_native {
             true => most_requests_by_descriptors(),
             false => application.concurrency() as usize,
         };
-        let access = context.settings.pool.logs.access.clone().zip(context.access);
-        let room_for_router = router.as_ref().map_or(0, |_| super::routed::MESSAGE_BYTES);
+        let room_for_router = if router.is_there() {
+            super::routed::MESSAGE_BYTES
+        } else {
+            0
+        };
+        let mut wear = Wear::new(&context.settings);
+        if has_program(&context.settings.pool) {
+            wear.leave_requests_to_program();
+        }
         let mut state = WorkerState {
-            page: Page { board, slot, access },
+            page,
             sources,
             notifier: AcceptNotifier::new(own.slot as usize, context.accept_notify, &context.settings),
             alarm: Alarm::new().map_err(failed("timerfd_create"))?,
@@ -184,7 +168,7 @@ impl WorkerState {
             dispatch: None,
             capacity: Capacity::new(limit),
             accepting: Accepting::begin(is_native),
-            wear: Wear::new(&context.settings.pool),
+            wear,
             shown: ShownRequest::default(),
             turns: Turns::default(),
             is_native,
@@ -192,15 +176,12 @@ impl WorkerState {
             departure: Departure::default(),
             settings: context.settings,
         };
-        let channel = state.router.as_ref().map(Router::channel);
         state
             .sources
-            .watch(state.alarm.fd(), channel)
+            .watch(state.alarm.fd(), state.router.fd())
             .and_then(|()| state.mind_listener())
             .map_err(failed("epoll_ctl"))?;
-        let now = clock::now();
-        let pid = std::process::id() as i32;
-        state.slot_writer().begin(pid, clock::epoch_seconds(), now);
+        state.page.begin();
         Ok(state)
     }
 
@@ -233,7 +214,7 @@ impl WorkerState {
         if std::mem::take(&mut self.turns.is_held_up) {
             self.accepting.was_strained = true;
             self.publish_load();
-            self.tell_held_up();
+            self.router.tell_held_up(false);
         }
         for event in ready {
             match event.data() {
@@ -270,7 +251,7 @@ impl WorkerState {
         let insists_at = self.accepting.insists_at();
         let may_accept = || leaves_nothing || insists_at.is_none_or(|due| due <= clock::now());
         let accepts = self.accepting.may_look() && may_accept();
-        self.has_room() && (is_there || (accepts && self.router.is_none()))
+        self.has_room() && (is_there || (accepts && !self.router.is_there()))
     }
 
     fn see(&mut self, token: u64, flags: EpollFlags, now: Tick) {
@@ -375,7 +356,8 @@ impl WorkerState {
     }
 
     pub(super) fn recorder(&self) -> Option<Box<Recorder>> {
-        self.page.recorder(&self.settings)
+        let shelf = self.sources.access.as_ref()?.try_clone().ok();
+        self.page.recorder(&self.settings, shelf)
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -389,7 +371,7 @@ impl WorkerState {
 
     /// Shows the worker as busy, with the master's notices ([`AcceptNotifier::take_up`]).
     pub(super) fn show_busy(&mut self, now: Tick) {
-        self.notifier.take_up(&self.page.board, &self.page.writer(), now);
+        self.notifier.take_up(&self.page, now);
     }
 
     pub(super) fn publish_kept(&self) {

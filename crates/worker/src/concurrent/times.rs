@@ -66,7 +66,7 @@ impl WorkerState {
         self.settle(now);
         self.mind_departure(now);
         if self.memory_due().is_some_and(|due| due <= now) {
-            match self.router.is_some() {
+            match self.router.is_there() {
                 true => self.measure(),
                 false => self.limit_memory(now),
             }

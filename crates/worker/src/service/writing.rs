@@ -141,7 +141,7 @@ impl Service {
 
     pub(crate) fn finish(&mut self) -> Result<(), ClientGone> {
         if let Some(recorder) = &mut self.recorder {
-            recorder.finish(self.board.header());
+            recorder.finish(self.page.board.header());
         }
         if self.finished {
             return if self.client_gone { Err(ClientGone) } else { Ok(()) };
