@@ -8,7 +8,7 @@ use super::service::Service;
 use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
 use super::stderr_errors;
 use forkyard_base::tick::Tick;
-use forkyard_host::listen::{AcceptPause, disallowed};
+use forkyard_host::listen::AcceptPause;
 use forkyard_sys::{Error, clock, socket};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,10 +31,21 @@ pub(super) const PROMPT: Duration = Duration::from_micros(10);
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
-pub(super) fn remedy(error: &Error) -> String {
+/// The process, the machine or the kernel has no descriptors or memory left.
+pub(super) fn is_short(error: &Error) -> bool {
+    SHORT.contains(&error.errno)
+}
+
+/// Pauses a listening socket after accept(2) has failed.
+pub(super) fn pause(pause: &mut AcceptPause, error: &Error) {
+    if !pause.begin(clock::now()) {
+        return;
+    }
     match error.errno {
-        Errno::EINVAL => "the listening socket was shut down; a reload binds it again".to_owned(),
-        _ => format!("{error}; trying again"),
+        Errno::EINVAL => log::error!(
+            "can't accept a connection: the listening socket was shut down; a reload binds it again"
+        ),
+        _ => log::error!("can't accept a connection: {error}; trying again"),
     }
 }
 
@@ -80,7 +91,6 @@ pub(super) struct Acceptor {
     /// The last measurement of the backlog, and its time.
     pub(super) line: (ListenQueueState, Tick),
     pub(super) processors: Option<usize>,
-    pub(super) accepted: u64,
     pub(super) gauge: Gauge,
     pub(super) pause: AcceptPause,
 }
@@ -118,7 +128,6 @@ impl Acceptor {
             shared: Tick::ZERO,
             expired: Tick::ZERO,
             line: (ListenQueueState::default(), Tick::ZERO),
-            accepted: 0,
             gauge: Gauge::default(),
             pause: AcceptPause::default(),
         })
@@ -227,11 +236,9 @@ impl Acceptor {
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
-            Err(error) if SHORT.contains(&error.errno) || error.errno == Errno::EINVAL => {
+            Err(error) if is_short(&error) || error.errno == Errno::EINVAL => {
                 let _ = service.idle_watch.epoll().delete(&service.listener);
-                if self.pause.begin(clock::now()) {
-                    log::error!("can't accept a connection: {}", remedy(&error));
-                }
+                pause(&mut self.pause, &error);
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -241,12 +248,11 @@ impl Acceptor {
             return Ok(None);
         };
         let connection = service.connection(socket);
-        self.accepted += 1;
-        service.slot_writer().accepts(self.accepted);
+        let listen = &service.settings.pool.listen;
+        let refusal = self.gauge.admit(&service.page, listen, connection.socket());
         self.take_up(service);
-        let pool = &service.settings.pool;
-        if let Some(why) = disallowed(&pool.listen.allowed_clients, connection.socket()) {
-            stderr_errors::error(pool, &why);
+        if let Some(why) = refusal {
+            stderr_errors::error(&service.settings.pool, &why);
             service.close(connection);
             service.slot_writer().idle(clock::now());
             return Ok(None);

@@ -10,7 +10,7 @@ use super::acceptor::{
     poll_timeout,
 };
 use super::connection::Connection;
-use super::keepalive;
+use super::hand_off;
 use super::pool_view::{self, count};
 use super::promotion::{self, MasterMessage};
 use super::run_queue;
@@ -182,7 +182,7 @@ impl Acceptor {
         loop {
             let own = service.idle_watch.keepalive().first();
             let first_in_queue = if queue && (own.is_some() || ready.listener) {
-                match keepalive::first_in(self.queue_out.as_fd()) {
+                match hand_off::first_in(self.queue_out.as_fd()) {
                     Some(note) if note.waiting.is_some() => note.waiting,
                     Some(_) => None,
                     None => {
@@ -288,18 +288,16 @@ impl Acceptor {
     }
 
     fn take_message(&mut self, service: &mut Service, now: Tick) -> QueueMessage {
-        let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
+        let latest = hand_off::latest(&service.settings.pool, now);
+        let Some((note, connections)) = hand_off::receive(self.queue_out.as_fd(), latest) else {
             return QueueMessage::None;
         };
         let (mut came, mut waiting) = (QueueMessage::Wake, note.waiting);
-        let pool = &service.settings.pool;
-        let most = now + pool.serving.client_timeout.max(pool.serving.keepalive_timeout);
-        let mut expires = note.expires.into_iter();
-        for socket in sockets {
+        for (socket, expires) in connections {
             let mut connection = service.connection(socket);
             connection.client.spoken = note.is_spoken;
-            match expires.next() {
-                Some(expires) => connection.expires = expires.min(most),
+            match expires {
+                Some(expires) => connection.expires = expires,
                 None => connection.asked = note.is_spoken,
             }
             match waiting.take() {

@@ -1,4 +1,4 @@
-//! Measures the longest listen queue for the status page.
+//! Counts accepted connections, and measures the longest listen queue for the status page.
 //!
 //! The queue is longest when a worker is about to accept and no other is idle, so workers measure it then. php-fpm's
 //! master measures it once a second.
@@ -6,6 +6,8 @@
 use super::page::Page;
 use super::service::Service;
 use forkyard_base::tick::Tick;
+use forkyard_config::Listen;
+use forkyard_host::listen::disallowed;
 use forkyard_scoreboard::{RequestStage, header, slot_reader};
 use forkyard_sys::diag;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,6 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
+    pub(super) accepted: u64,
     longest: u32,
     last: Option<Tick>,
 }
@@ -23,6 +26,13 @@ pub(super) struct Gauge {
 impl Gauge {
     pub(super) fn state(&mut self) -> (&mut u32, &mut Option<Tick>) {
         (&mut self.longest, &mut self.last)
+    }
+
+    /// Counts an accepted connection. Returns why its client is refused.
+    pub(super) fn admit(&mut self, page: &Page, listen: &Listen, socket: BorrowedFd<'_>) -> Option<String> {
+        self.accepted += 1;
+        page.writer().accepts(self.accepted);
+        disallowed(&listen.allowed_clients, socket)
     }
 
     /// Called before accept, while still marked idle. `is_eager`: work was already waiting, which is the only sign of

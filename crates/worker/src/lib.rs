@@ -20,6 +20,7 @@ mod cpu;
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;
 mod gauge;
+mod hand_off;
 mod idle_watch;
 mod keepalive;
 mod memory;

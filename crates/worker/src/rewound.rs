@@ -166,7 +166,7 @@ impl Worker {
         };
         words.number(&mut self.service.wear.served);
         let acceptor = &mut self.acceptor;
-        words.number(&mut acceptor.accepted);
+        words.number(&mut acceptor.gauge.accepted);
         words.flag(&mut acceptor.eager);
         words.flag(&mut acceptor.alone);
         words.flag(&mut acceptor.contended);

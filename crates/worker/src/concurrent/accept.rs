@@ -1,7 +1,7 @@
 //! Accepts connections and passes them to siblings.
 
-use super::super::acceptor::remedy;
-use super::super::keepalive::{self, Note};
+use super::super::acceptor::{is_short, pause};
+use super::super::hand_off::{self, Departing};
 use super::super::service_order::Waiting;
 use super::super::stderr_errors;
 use super::sources::{EDGE, LISTENER};
@@ -9,13 +9,10 @@ use super::state::WorkerState;
 use crate::pool_view;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
-use forkyard_host::listen::disallowed;
 use forkyard_scoreboard::load::Load;
-use forkyard_sys::fd::{MAX_PASSED, send_with};
 use forkyard_sys::socket::{Readiness, accept, wait};
-use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// How long a connection is left to a less busy sibling, which normally takes it within microseconds.
@@ -25,7 +22,6 @@ const AT_ONCE: usize = 32;
 /// The kernel wakes the first waiting worker in order of registration, so the fewest workers that suffice pass requests
 /// on. If none waits, all get the event.
 const ONE_OF_ALL: EpollFlags = EDGE.union(EpollFlags::EPOLLEXCLUSIVE);
-const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
 impl WorkerState {
     pub(super) fn take_work(&mut self, now: Tick) {
@@ -49,21 +45,18 @@ impl WorkerState {
     }
 
     fn take_message(&mut self, now: Tick) {
-        let Some((note, sockets)) = keepalive::receive(self.sources.queue_out.as_fd()) else {
+        let latest = hand_off::latest(&self.settings.pool, now);
+        let Some((note, connections)) = hand_off::receive(self.sources.queue_out.as_fd(), latest) else {
             self.accepting.queue_is_ready = false;
             return;
         };
-        let pool = &self.settings.pool;
-        let most = now + pool.serving.client_timeout.max(pool.serving.keepalive_timeout);
-        let mut expires = note.expires.into_iter();
-        for socket in sockets {
+        for (socket, expires) in connections {
             let index = self.take_in(socket, now);
             let client = &mut self.clients[index];
             if let Some(link) = &mut client.link {
                 link.socket.spoken = note.is_spoken;
             }
-            let due = expires.next().map(|due| due.min(most));
-            if let (Some(due), Some(connection)) = (due, &mut client.connection) {
+            if let (Some(due), Some(connection)) = (expires, &mut client.connection) {
                 connection.expect_by(due);
             }
             self.heed_deadline(index);
@@ -89,7 +82,7 @@ impl WorkerState {
         self.accepting.stop_leaving();
         if std::mem::take(&mut self.accepting.was_strained) {
             let listener = self.sources.listener.as_fd();
-            self.accepting.gauge.sample_beside_many(listener, &self.page, now);
+            self.gauge.sample_beside_many(listener, &self.page, now);
         }
         let socket = match accept(self.sources.listener.as_fd()) {
             Ok(Some(socket)) => {
@@ -102,11 +95,9 @@ impl WorkerState {
                 self.accepting.is_ready = false;
                 return false;
             }
-            Err(error) if SHORT.contains(&error.errno) && self.close_longest_idle() => return true,
+            Err(error) if is_short(&error) && self.close_longest_idle() => return true,
             Err(error) => {
-                if self.accepting.pause.begin(now) {
-                    log::error!("can't accept a connection: {}", remedy(&error));
-                }
+                pause(&mut self.accepting.pause, &error);
                 if let Some(due) = self.accepting.pause.deadline() {
                     self.alarm.set_by(due);
                 }
@@ -120,10 +111,8 @@ impl WorkerState {
     }
 
     fn admit(&mut self, socket: OwnedFd, now: Tick) -> Option<usize> {
-        let accepted = self.accepting.count();
-        self.slot_writer().accepts(accepted);
         let pool = &self.settings.pool;
-        if let Some(why) = disallowed(&pool.listen.allowed_clients, socket.as_fd()) {
+        if let Some(why) = self.gauge.admit(&self.page, &pool.listen, socket.as_fd()) {
             stderr_errors::error(pool, &why);
             return None;
         }
@@ -247,59 +236,32 @@ impl WorkerState {
     }
 
     pub(super) fn send_away(&mut self, clients: &[usize], now: Tick) -> usize {
-        let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-        for &index in clients {
+        let mut turn = None;
+        let connections = clients.iter().filter_map(|&index| {
             let client = &self.clients[index];
-            let Some(link) = client.link.as_ref().filter(|_| client.is_portable()) else {
-                continue;
-            };
-            let waits = wait(link.socket.fd(), Readiness::Readable, Duration::ZERO);
-            match (waits, link.socket.spoken) {
-                (Ok(true), _) => requests.push(index),
-                (_, true) => spoken.push(index),
-                (_, false) => silent.push(index),
-            }
-        }
-        let turn = match requests.is_empty() {
-            true => 0,
-            false => pool_view::turn(&self.page.board, &self.sources.listener),
-        };
-        let mut sent = 0;
-        for index in requests {
-            sent += self.send_group(&[index], true, Some(Waiting { since: now, turn }));
-        }
-        for (group, is_spoken) in [(silent, false), (spoken, true)] {
-            for part in group.chunks(MAX_PASSED) {
-                sent += self.send_group(part, is_spoken, None);
-            }
-        }
-        if sent > 0 {
-            self.publish_kept();
-        }
-        sent
-    }
-
-    fn send_group(&mut self, group: &[usize], is_spoken: bool, waiting: Option<Waiting>) -> usize {
-        let sockets = group.iter().filter_map(|index| {
-            let client = &self.clients[*index];
-            Some((client.link.as_ref()?.socket.fd().as_raw_fd(), client.deadline()?))
+            let link = client.link.as_ref().filter(|_| client.is_portable())?;
+            let has_request = wait(link.socket.fd(), Readiness::Readable, Duration::ZERO) == Ok(true);
+            let waiting = has_request.then(|| Waiting {
+                since: now,
+                turn: *turn.get_or_insert_with(|| pool_view::turn(&self.page.board, &self.sources.listener)),
+            });
+            Some(Departing {
+                index,
+                socket: link.socket.fd().as_raw_fd(),
+                expires: client.deadline()?,
+                is_spoken: has_request || link.socket.spoken,
+                waiting,
+            })
         });
-        let (numbers, expires): (Vec<RawFd>, Vec<Tick>) = sockets.unzip();
-        let note = Note {
-            is_spoken,
-            waiting,
-            expires,
-        };
-        let is_sent = numbers.len() == group.len()
-            && send_with(self.sources.queue_in.as_fd(), &note.encode(), &numbers).is_ok();
-        if !is_sent {
-            return 0;
-        }
-        for index in group {
+        let sent = hand_off::send_all(self.sources.queue_in.as_fd(), connections.collect());
+        for index in &sent {
             self.hang_up(*index);
             self.clients.release(*index);
         }
-        group.len()
+        if !sent.is_empty() {
+            self.publish_kept();
+        }
+        sent.len()
     }
 
     pub(super) fn relieve(&mut self, now: Tick) {

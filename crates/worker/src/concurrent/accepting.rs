@@ -1,6 +1,5 @@
 //! Decides when the worker looks for connections.
 
-use super::super::gauge::Gauge;
 use super::gather::Gathering;
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::AcceptPause;
@@ -15,10 +14,8 @@ pub(super) struct Accepting {
     insists_at: Option<Tick>,
     pub gathering: Gathering,
     pub pause: AcceptPause,
-    accepted: u64,
     /// The worker was full or blocked and has not checked the listening socket since.
     pub was_strained: bool,
-    pub gauge: Gauge,
     /// The listening socket is watched.
     pub is_listening: bool,
 }
@@ -31,17 +28,9 @@ impl Accepting {
             insists_at: None,
             gathering: Gathering::begin(is_native),
             pause: AcceptPause::default(),
-            accepted: 0,
             was_strained: false,
-            gauge: Gauge::default(),
             is_listening: false,
         }
-    }
-
-    /// The number of accepted connections, with one more.
-    pub(super) fn count(&mut self) -> u64 {
-        self.accepted += 1;
-        self.accepted
     }
 
     pub(super) fn may_look(&self) -> bool {

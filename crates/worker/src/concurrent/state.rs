@@ -5,6 +5,7 @@ use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
 use super::super::context::{GenerationContext, Settings, WorkerContext};
+use super::super::gauge::Gauge;
 use super::super::out_of_band::Want;
 use super::super::page::Page;
 use super::super::router_channel::Router;
@@ -116,6 +117,7 @@ pub(super) struct WorkerState {
     pub dispatch: Option<Dispatch>,
     pub capacity: Capacity,
     pub accepting: Accepting,
+    pub gauge: Gauge,
     pub wear: Wear,
     pub shown: ShownRequest,
     pub turns: Turns,
@@ -168,6 +170,7 @@ impl WorkerState {
             dispatch: None,
             capacity: Capacity::new(limit),
             accepting: Accepting::begin(is_native),
+            gauge: Gauge::default(),
             wear,
             shown: ShownRequest::default(),
             turns: Turns::default(),

@@ -7,8 +7,6 @@ use super::leave::Life;
 use super::state::WorkerState;
 use fastcgi::Params;
 use forkyard_base::tick::Tick;
-use forkyard_config::Listen;
-use forkyard_host::listen::disallowed;
 use forkyard_sys::clock;
 use forkyard_sys::socket::accept;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -35,26 +33,19 @@ impl Concurrent {
                 return None;
             }
         };
-        self.count_accepted();
-        match self.refuses(client.as_fd()) {
+        let WorkerState {
+            gauge,
+            page,
+            settings,
+            ..
+        } = &mut *self.lock();
+        match gauge.admit(page, settings.pool.http_listen.as_ref()?, client.as_fd()) {
             Some(why) => {
                 log::error!("{why}");
                 None
             }
             None => Some(client),
         }
-    }
-
-    fn refuses(&self, client: BorrowedFd<'_>) -> Option<String> {
-        let state = self.lock();
-        let listen: &Listen = state.settings.pool.http_listen.as_ref()?;
-        disallowed(&listen.allowed_clients, client)
-    }
-
-    fn count_accepted(&mut self) {
-        let mut state = self.lock();
-        let accepted = state.accepting.count();
-        state.slot_writer().accepts(accepted);
     }
 
     /// Registers a request that the event loop serves itself and returns its id. End it with [`Concurrent::send`] (the
