@@ -1,4 +1,4 @@
-//! The pool's hand-off queue, in which its workers pass connections to each other ([`super::keepalive`]).
+//! The pool's hand-off queue: its workers pass connections to each other ([`super::keepalive`]).
 
 use super::service_order::Waiting;
 use forkyard_base::tick::Tick;
@@ -63,8 +63,7 @@ pub(super) struct Departing {
     pub(super) waiting: Option<Waiting>,
 }
 
-/// Sends waiting requests, the earliest first, and then the other connections. Returns the places of those that were
-/// sent.
+/// Sends waiting requests, the earliest first, then the other connections. Returns the places of all it has sent.
 pub(super) fn send_all(queue_in: BorrowedFd<'_>, mut connections: Vec<Departing>) -> Vec<usize> {
     connections.sort_by_key(|it| match it.waiting {
         Some(waiting) => (false, waiting.since, false),
@@ -89,12 +88,12 @@ pub(super) fn send_all(queue_in: BorrowedFd<'_>, mut connections: Vec<Departing>
     sent
 }
 
-/// When a connection that comes now expires at the latest.
+/// The latest expiry of a connection received now.
 pub(super) fn latest(pool: &Pool, now: Tick) -> Tick {
     now + pool.serving.client_timeout.max(pool.serving.keepalive_timeout)
 }
 
-/// Receives a message: its note, and each connection with the time when it expires.
+/// Receives a message: its note, and each connection with its expiry.
 pub(super) fn receive(
     queue_out: BorrowedFd<'_>,
     latest: Tick,

@@ -51,6 +51,7 @@ pub use accept_notify::tell_restart;
 pub use access::Recorder;
 pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
 pub use begin::{EXIT_SOFTWARE, begin, begin_concurrent};
+pub use concurrent::accepting;
 pub use concurrent::{
     Concurrent, Event, OWN, Piece, Records, Sent, Several, Threads, When, Wish, is_of_worker,
 };

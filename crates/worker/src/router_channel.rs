@@ -16,8 +16,8 @@ use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connections, work and questions that a worker has from its router. Without a router it has no channel, and messages
-/// go nowhere.
+/// A worker's sessions, work and questions from its router. Without a router there is no channel, and messages go
+/// nowhere.
 #[derive(Debug)]
 pub(super) struct Router {
     channel: Option<OwnedFd>,
@@ -113,7 +113,7 @@ impl Router {
         }
     }
 
-    /// Tells whether the event loop is blocked.
+    /// Reports whether the event loop is blocked.
     pub(super) fn tell_held_up(&self, is_held_up: bool) {
         self.tell(FromWorker::HeldUp, 0, &[u8::from(is_held_up)]);
     }
@@ -122,7 +122,7 @@ impl Router {
         self.tell(how, session.number, bytes);
     }
 
-    /// A session whose end was told. Passes the application's wish for out-of-band work on.
+    /// Forgets a session after its end. Passes the application's wish for out-of-band work on.
     pub(super) fn has_ended(&mut self, session: &Session, want: &mut Want) {
         self.sessions.retain(|number| *number != session.number);
         self.tell_want(want);
@@ -135,7 +135,7 @@ impl Router {
         }
     }
 
-    /// Whether ordered work begins now: no session is left. A worker that leaves refuses it.
+    /// Whether ordered work begins now, because no session is left. A leaving worker refuses it.
     pub(super) fn begins_work(&mut self, is_leaving: bool, want: Want) -> bool {
         if self.work != Work::Ordered || !self.sessions.is_empty() {
             return false;
@@ -225,14 +225,14 @@ impl Router {
         Order::Other
     }
 
-    /// Ends a session before anything is read from its connection.
+    /// Ends a session without reading from its connection.
     pub(super) fn refuse(&mut self, serve: Serve, why: FromWorker) {
         drop(serve.socket);
         self.tell_session(&serve.session, why, &[]);
         self.sessions.retain(|number| *number != serve.session.number);
     }
 
-    /// Before the worker exits: closes the channel for more, and returns the connections that are still in it.
+    /// Before the worker exits: closes the channel for more, and returns the connections still in it.
     pub(super) fn hand_back_all(&mut self, buffer: &mut [u8], want: Want) {
         let Some(channel) = self.fd() else { return };
         shutdown_read(channel);

@@ -4,20 +4,17 @@ use super::super::acceptor::{is_short, pause};
 use super::super::hand_off::{self, Departing};
 use super::super::service_order::Waiting;
 use super::super::stderr_errors;
+use super::accepting::{Choice, OwnLoad};
 use super::sources::{EDGE, LISTENER};
 use super::state::WorkerState;
 use crate::pool_view;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
-use forkyard_scoreboard::load::Load;
 use forkyard_sys::socket::{Readiness, accept, wait};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How long a connection is left to a less busy sibling, which normally takes it within microseconds.
-const YIELD: Duration = Duration::from_millis(1);
-const YIELD_TO_IDLE: Duration = Duration::from_millis(5);
 const AT_ONCE: usize = 32;
 /// The kernel wakes the first waiting worker in order of registration, so the fewest workers that suffice pass requests
 /// on. If none waits, all get the event.
@@ -67,27 +64,31 @@ impl WorkerState {
 
     /// Accepts a connection unless a sibling has less to do. Returns false if there is none to take.
     fn accept_one(&mut self, now: Tick) -> bool {
-        if !self.accepting.may_look() || self.router.is_there() {
-            return false;
-        }
-        let insists = self.accepting.insists(now);
-        if let Some(time) = self.leaves_to_sibling(now).filter(|_| !insists) {
-            let due = self.accepting.leave(time, now);
-            let is_watched = self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched);
-            if let Some(due) = due.filter(|_| is_watched) {
-                self.alarm.set_by(due);
+        let own = OwnLoad {
+            in_flight: self.capacity.in_flight,
+            connections: self.clients.held(),
+        };
+        let connected = || pool_view::connected(&self.page.board, self.page.own);
+        let choice = self.accepting.choose(own, self.page.siblings(), connected, now);
+        let insists = match choice {
+            Choice::Nothing => return false,
+            Choice::Leave(due) => {
+                let is_watched = self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched);
+                if let Some(due) = due.filter(|_| is_watched) {
+                    self.alarm.set_by(due);
+                }
+                return false;
             }
-            return false;
-        }
-        self.accepting.stop_leaving();
-        if std::mem::take(&mut self.accepting.was_strained) {
+            Choice::Accept(insists) => insists,
+        };
+        if std::mem::take(&mut self.was_strained) {
             let listener = self.sources.listener.as_fd();
             self.gauge.sample_beside_many(listener, &self.page, now);
         }
         let socket = match accept(self.sources.listener.as_fd()) {
             Ok(Some(socket)) => {
                 if insists {
-                    self.accepting.gathering.was_let_down(now);
+                    self.accepting.was_let_down(now);
                 }
                 socket
             }
@@ -122,10 +123,10 @@ impl WorkerState {
     /// Starts or stops watching the listening socket. A worker that would get events in place of its siblings watches
     /// only while it can accept.
     pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
-        let may_take = !self.is_leaving() && (!self.is_native || self.has_room());
-        let is_wanted = may_take && !self.router.is_there();
-        if is_wanted != self.accepting.is_listening {
-            self.accepting.is_listening = is_wanted;
+        let may_take = !self.is_leaving() && !self.router.is_there();
+        let is_wanted = may_take && (!self.is_native || self.has_room());
+        if is_wanted != self.is_listening {
+            self.is_listening = is_wanted;
             let flags = if self.is_native { ONE_OF_ALL } else { EDGE };
             match is_wanted {
                 true => self
@@ -140,11 +141,11 @@ impl WorkerState {
 
     /// As [`WorkerState::mind_listener`]; events that only this worker got are passed to siblings.
     pub(super) fn update_listening(&mut self, now: Tick) {
-        let was_listening = self.accepting.is_listening;
+        let was_listening = self.is_listening;
         if let Err(errno) = self.mind_listener() {
             log::error!("the listening socket can't be watched: epoll_ctl: {errno}");
         }
-        if !was_listening || self.accepting.is_listening || !self.is_native || !self.accepting.is_ready {
+        if !was_listening || self.is_listening || !self.is_native || !self.accepting.is_ready {
             return;
         }
         for _ in 0..AT_ONCE {
@@ -191,30 +192,6 @@ impl WorkerState {
         self.close(index);
         self.publish_kept();
         true
-    }
-
-    /// How long to leave a connection to a sibling; `None`: accept it.
-    fn leaves_to_sibling(&self, now: Tick) -> Option<Duration> {
-        if self.is_native {
-            return self.leaves_to_connected(now).then_some(YIELD);
-        }
-        if self.capacity.in_flight == 0 {
-            return None;
-        }
-        let own = Load {
-            in_flight: u32::try_from(self.capacity.in_flight).unwrap_or(u32::MAX),
-            quiet: 0,
-            has_room: true,
-            is_told: true,
-        };
-        if self
-            .page
-            .siblings()
-            .any(|sibling| sibling.has_room && sibling.in_flight == 0)
-        {
-            return Some(YIELD_TO_IDLE);
-        }
-        own.yields_to(self.page.siblings()).then_some(YIELD)
     }
 
     /// Passes a request on to a sibling with room, if there is one.

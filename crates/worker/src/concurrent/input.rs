@@ -129,7 +129,7 @@ impl WorkerState {
             recorder.describe(&description(params), params, peer);
         }
         self.begin_request(index, recorder, None, now);
-        self.accepting.was_strained |= self.is_full();
+        self.was_strained |= self.is_full();
         if self.answer_builtin(index, now) {
             return;
         }

@@ -10,7 +10,7 @@ use super::super::out_of_band::Want;
 use super::super::page::Page;
 use super::super::router_channel::Router;
 use super::super::wear::Wear;
-use super::accepting::Accepting;
+use super::accepting::{self, Accepting};
 use super::client::Link;
 use super::clients::Clients;
 use super::dispatch::Dispatch;
@@ -29,6 +29,7 @@ use forkyard_scoreboard::slot_writer::SlotWriter;
 use forkyard_sys::{Error, clock, identity, sender};
 use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 
 pub(super) const EVENTS: usize = 64;
@@ -117,6 +118,10 @@ pub(super) struct WorkerState {
     pub dispatch: Option<Dispatch>,
     pub capacity: Capacity,
     pub accepting: Accepting,
+    /// The listening socket is watched.
+    pub is_listening: bool,
+    /// The worker was full or blocked and has not checked the listening socket since.
+    pub was_strained: bool,
     pub gauge: Gauge,
     pub wear: Wear,
     pub shown: ShownRequest,
@@ -149,7 +154,8 @@ impl WorkerState {
             true => most_requests_by_descriptors(),
             false => application.concurrency() as usize,
         };
-        let room_for_router = if router.is_there() {
+        let is_routed = router.is_there();
+        let room_for_router = if is_routed {
             super::routed::MESSAGE_BYTES
         } else {
             0
@@ -158,6 +164,8 @@ impl WorkerState {
         if has_program(&context.settings.pool) {
             wear.leave_requests_to_program();
         }
+        let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let enough = is_native.then(|| accepting::enough(processors()));
         let mut state = WorkerState {
             page,
             sources,
@@ -169,7 +177,9 @@ impl WorkerState {
             events: Events::default(),
             dispatch: None,
             capacity: Capacity::new(limit),
-            accepting: Accepting::begin(is_native),
+            accepting: Accepting::begin(enough, is_routed),
+            is_listening: false,
+            was_strained: false,
             gauge: Gauge::default(),
             wear,
             shown: ShownRequest::default(),
@@ -215,7 +225,7 @@ impl WorkerState {
             self.notifier.tell_first();
         }
         if std::mem::take(&mut self.turns.is_held_up) {
-            self.accepting.was_strained = true;
+            self.was_strained = true;
             self.publish_load();
             self.router.tell_held_up(false);
         }
@@ -249,12 +259,8 @@ impl WorkerState {
 
     pub(super) fn could_do_more(&self) -> bool {
         let is_there = self.accepting.queue_is_ready || !self.clients.waiting.is_empty();
-        // Without a request it leaves nothing to siblings, unless connections are concentrated.
-        let leaves_nothing = self.capacity.in_flight == 0 && !self.is_native;
-        let insists_at = self.accepting.insists_at();
-        let may_accept = || leaves_nothing || insists_at.is_none_or(|due| due <= clock::now());
-        let accepts = self.accepting.may_look() && may_accept();
-        self.has_room() && (is_there || (accepts && !self.router.is_there()))
+        let in_flight = self.capacity.in_flight;
+        self.has_room() && (is_there || self.accepting.could_take(in_flight, clock::now))
     }
 
     fn see(&mut self, token: u64, flags: EpollFlags, now: Tick) {
