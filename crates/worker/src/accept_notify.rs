@@ -36,11 +36,11 @@ fn send(accept_notify: &OwnedFd, notice: AcceptNotice) -> bool {
 pub(super) struct AcceptNotifier {
     slot: usize,
     accept_notify: OwnedFd,
-    told_first: bool,
-    max_active: u64,
-    counted: Tick,
+    pub(super) told_first: bool,
+    pub(super) max_active: u64,
+    pub(super) counted: Tick,
     restart_file: Option<RestartFile>,
-    asked_renewal: Option<Tick>,
+    pub(super) asked_renewal: Option<Tick>,
 }
 
 impl AcceptNotifier {
@@ -54,15 +54,6 @@ impl AcceptNotifier {
             restart_file: RestartFile::of(settings),
             asked_renewal: None,
         }
-    }
-
-    pub(super) fn state(&mut self) -> (&mut bool, &mut u64, &mut Tick, &mut Option<Tick>) {
-        (
-            &mut self.told_first,
-            &mut self.max_active,
-            &mut self.counted,
-            &mut self.asked_renewal,
-        )
     }
 
     /// Marks the worker as busy. The order (slot, pipe, then the master's request for notices) matters: if the request

@@ -60,13 +60,6 @@ pub(super) enum Work {
     Failed(String),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Roused {
-    Message,
-    Retire,
-    Backend,
-}
-
 #[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) notifier: AcceptNotifier,
@@ -205,28 +198,25 @@ impl Acceptor {
         }
     }
 
-    pub(super) fn wait_for_router(
-        &mut self,
-        service: &Service,
-        backend: Option<Tick>,
-    ) -> nix::Result<Roused> {
+    /// Waits for a message of the router, or other work.
+    pub(super) fn wait_for_router(&mut self, service: &Service, backend: Option<Tick>) -> Option<Work> {
         let mut events = [EpollEvent::empty(); EVENTS];
         let left = backend.map(|due| due.since(clock::now()));
         let timeout = left.map_or(EpollTimeout::NONE, |left| {
             EpollTimeout::try_from(millis(left)).unwrap_or(EpollTimeout::MAX)
         });
         let count = match service.idle_watch.epoll().wait(&mut events, timeout) {
+            Ok(count) => count,
             Err(Errno::EINTR) => 0,
-            other => other?,
+            Err(errno) => return Some(Work::Failed(format!("epoll_wait: {errno}"))),
         };
         let is = |token| events[..count].iter().any(|event| event.data() == token);
         let is_due = || backend.is_some_and(|due| due <= clock::now());
-        Ok(match () {
-            () if is(STOP_PIPE) => Roused::Retire,
-            () if is(LISTENER) => Roused::Message,
-            () if is(BACKEND) || is_due() => Roused::Backend,
-            () => Roused::Message,
-        })
+        match () {
+            () if is(STOP_PIPE) => Some(Work::Retire),
+            () if is(LISTENER) => None,
+            () => (is(BACKEND) || is_due()).then_some(Work::Backend),
+        }
     }
 
     /// Accepts one connection. Notifies the master of the first accept, even if it fails, and of later ones that it

@@ -19,15 +19,13 @@ const INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
     pub(super) accepted: u64,
-    longest: u32,
-    last: Option<Tick>,
+    pub(super) longest: u32,
+    pub(super) last: Option<Tick>,
+    /// The worker was full or blocked and has not checked the listening socket since.
+    pub(super) was_strained: bool,
 }
 
 impl Gauge {
-    pub(super) fn state(&mut self) -> (&mut u32, &mut Option<Tick>) {
-        (&mut self.longest, &mut self.last)
-    }
-
     /// Counts an accepted connection. Returns why its client is refused.
     pub(super) fn admit(&mut self, page: &Page, listen: &Listen, socket: BorrowedFd<'_>) -> Option<String> {
         self.accepted += 1;
@@ -47,7 +45,8 @@ impl Gauge {
     }
 
     pub(super) fn sample_beside_many(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) {
-        let is_due = self.last.is_none_or(|last| now.since(last) >= INTERVAL);
+        let was_strained = std::mem::take(&mut self.was_strained);
+        let is_due = was_strained && self.last.is_none_or(|last| now.since(last) >= INTERVAL);
         if is_due && !page.siblings().any(|sibling| sibling.has_room) {
             self.measure(listener, page, now);
         }

@@ -179,16 +179,15 @@ impl Worker {
         ] {
             words.tick(tick);
         }
-        let (told_first, max_active, counted, asked) = acceptor.notifier.state();
-        words.flag(told_first);
-        words.number(max_active);
-        words.tick(counted);
-        words.tick_if_any(asked);
-        let (longest, last) = acceptor.gauge.state();
-        let mut number = u64::from(*longest);
+        let (notifier, gauge) = (&mut acceptor.notifier, &mut acceptor.gauge);
+        words.flag(&mut notifier.told_first);
+        words.number(&mut notifier.max_active);
+        words.tick(&mut notifier.counted);
+        words.tick_if_any(&mut notifier.asked_renewal);
+        let mut number = u64::from(gauge.longest);
         words.number(&mut number);
-        *longest = number as u32;
-        words.tick_if_any(last);
+        gauge.longest = number as u32;
+        words.tick_if_any(&mut gauge.last);
         let service = &mut self.service;
         for duration in &mut service.took {
             words.duration(duration);
@@ -197,7 +196,7 @@ impl Worker {
         words.duration(&mut service.cost.usual.run);
         words.duration(&mut service.cost.usual.took);
         if let Some(scale) = &mut service.wear.scale {
-            words.tick(scale.measured_mut());
+            words.tick(&mut scale.measured);
         }
     }
 }

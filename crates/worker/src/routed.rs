@@ -11,7 +11,7 @@
 //!     └───────────────────────┴─────────────────────────────────┘
 //! ```
 
-use super::acceptor::{Acceptor, Roused, Work};
+use super::acceptor::{Acceptor, Work};
 use super::connection::Connection;
 use super::memory::Occasion;
 use super::router_channel::{Order, RouterGone, Serve};
@@ -125,11 +125,8 @@ impl Acceptor {
     pub(super) fn next_routed(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
         self.notifier.tell_first();
         loop {
-            match self.wait_for_router(service, backend) {
-                Ok(Roused::Retire) => return Work::Retire,
-                Ok(Roused::Backend) => return Work::Backend,
-                Ok(Roused::Message) => {}
-                Err(errno) => return Work::Failed(format!("epoll_wait: {errno}")),
+            if let Some(work) = self.wait_for_router(service, backend) {
+                return work;
             }
             match service.router.receive(&mut service.input, service.want) {
                 Ok(Some(Order::Serve(serve))) => {

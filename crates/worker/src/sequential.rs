@@ -19,6 +19,7 @@ use forkyard_config::{Pool, ProcessManager};
 use forkyard_protocol::accept_notify::RestartReason;
 use forkyard_protocol::counters::ExitCause;
 use forkyard_scoreboard::{RequestStage, header};
+use forkyard_sys::error::Named;
 use forkyard_sys::fd::{unread, unread_by_peer};
 use forkyard_sys::{Error, clock};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
@@ -115,14 +116,12 @@ impl Worker {
         install_handlers(&context, own.slot);
         let page = Page::open(&context, own.slot)?;
         drop(context.board_writable);
-        let failed = |errno| Error::new("epoll_create1", "", errno);
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).named("epoll_create1", "")?;
         let listener = Arc::new(context.listener);
-        let failed = |errno| Error::new("eventfd2", "", errno);
         let time_limit = context.settings.pool.serving.request_terminate_timeout;
         let (for_watch, its_board) = (Arc::clone(&listener), Arc::clone(&page.board));
-        let idle_watch =
-            IdleWatch::new(epoll, context.queue_in, for_watch, its_board, time_limit).map_err(failed)?;
+        let idle_watch = IdleWatch::new(epoll, context.queue_in, for_watch, its_board, time_limit)
+            .named("eventfd2", "")?;
         let recorder = page.recorder(&context.settings, context.access);
         let router = Router::new(own.channel);
         let mut service = Service::new(context.settings, listener, page, router, idle_watch, recorder);
@@ -130,7 +129,6 @@ impl Worker {
             service.cost.measure();
         }
         service.page.begin();
-        let failed = |errno| Error::new("epoll_ctl", "", errno);
         let acceptor = Acceptor::open(
             &service,
             own.slot,
@@ -138,7 +136,7 @@ impl Worker {
             context.queue_out,
             context.accept_notify,
         )
-        .map_err(failed)?;
+        .named("epoll_ctl", "")?;
         Ok(Worker {
             service,
             acceptor,

@@ -81,10 +81,8 @@ impl WorkerState {
             }
             Choice::Accept(insists) => insists,
         };
-        if std::mem::take(&mut self.was_strained) {
-            let listener = self.sources.listener.as_fd();
-            self.gauge.sample_beside_many(listener, &self.page, now);
-        }
+        let listener = self.sources.listener.as_fd();
+        self.gauge.sample_beside_many(listener, &self.page, now);
         let socket = match accept(self.sources.listener.as_fd()) {
             Ok(Some(socket)) => {
                 if insists {
@@ -124,10 +122,14 @@ impl WorkerState {
     /// only while it can accept.
     pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
         let may_take = !self.is_leaving() && !self.router.is_there();
-        let is_wanted = may_take && (!self.is_native || self.has_room());
-        if is_wanted != self.is_listening {
-            self.is_listening = is_wanted;
-            let flags = if self.is_native { ONE_OF_ALL } else { EDGE };
+        let is_wanted = may_take && (!self.accepting.concentrates() || self.has_room());
+        if is_wanted != self.sources.is_listening {
+            self.sources.is_listening = is_wanted;
+            let flags = if self.accepting.concentrates() {
+                ONE_OF_ALL
+            } else {
+                EDGE
+            };
             match is_wanted {
                 true => self
                     .sources
@@ -141,11 +143,15 @@ impl WorkerState {
 
     /// As [`WorkerState::mind_listener`]; events that only this worker got are passed to siblings.
     pub(super) fn update_listening(&mut self, now: Tick) {
-        let was_listening = self.is_listening;
+        let was_listening = self.sources.is_listening;
         if let Err(errno) = self.mind_listener() {
             log::error!("the listening socket can't be watched: epoll_ctl: {errno}");
         }
-        if !was_listening || self.is_listening || !self.is_native || !self.accepting.is_ready {
+        if !was_listening
+            || self.sources.is_listening
+            || !self.accepting.concentrates()
+            || !self.accepting.is_ready
+        {
             return;
         }
         for _ in 0..AT_ONCE {

@@ -124,8 +124,13 @@ impl Accepting {
     /// Whether the worker could take a connection at once. Without a request it leaves nothing to siblings, unless
     /// connections are concentrated.
     pub fn could_take(&self, in_flight: usize, now: impl FnOnce() -> Tick) -> bool {
-        let leaves_nothing = in_flight == 0 && self.enough.is_none();
+        let leaves_nothing = in_flight == 0 && !self.concentrates();
         self.may_look() && (leaves_nothing || self.insists_at.is_none_or(|due| due <= now()))
+    }
+
+    /// Whether connections are concentrated, because the worker only passes requests on.
+    pub fn concentrates(&self) -> bool {
+        self.enough.is_some()
     }
 
     fn may_look(&self) -> bool {

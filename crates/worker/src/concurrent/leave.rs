@@ -7,6 +7,7 @@ use super::super::promotion::{self, MasterMessage, Promotion};
 use super::client::Client;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
+use super::quiet::FULL_FOR;
 use super::state::{WorkerState, has_program};
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
@@ -24,8 +25,9 @@ use std::os::fd::AsFd;
 ///     ▼ │ end of work            │ end of work
 ///   Working ──── leave ────▶ LastWork
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
+    #[default]
     Serving,
     Working,
     /// It takes no more requests.
@@ -61,7 +63,7 @@ impl Life {
 }
 
 /// How and when the worker exits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Departure {
     pub life: Life,
     /// When to look whether requests wait that no worker takes.
@@ -69,17 +71,6 @@ pub(super) struct Departure {
     /// The descriptors for the preloader that this worker becomes at its end.
     pub promotion: Option<Promotion>,
     pub exit_code: i32,
-}
-
-impl Default for Departure {
-    fn default() -> Departure {
-        Departure {
-            life: Life::Serving,
-            due: None,
-            promotion: None,
-            exit_code: 0,
-        }
-    }
 }
 
 impl WorkerState {
@@ -111,7 +102,7 @@ impl WorkerState {
                 self.show_busy(now);
             }
         }
-        self.departure.due = Some(WorkerState::first_departure_look(now));
+        self.departure.due = Some(now + FULL_FOR);
         self.alarm.set_by(now);
         if !self.router.is_there() {
             let _ = self.sources.epoll.delete(&self.sources.queue_out);

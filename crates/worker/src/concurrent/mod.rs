@@ -58,10 +58,9 @@ impl Concurrent {
     /// # Errors
     /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Concurrent, Error> {
-        super::stderr_errors::at_begin(&context.settings.pool);
         let state = WorkerState::begin(context, own)?;
         Ok(Concurrent {
-            watch: (!state.is_native).then(Watch::default),
+            watch: (!state.accepting.concentrates()).then(Watch::default),
             shared: Shared::new(state),
             handed: Vec::new(),
         })

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 const QUIET_AFTER: Duration = Duration::from_secs(1);
-const FULL_FOR: Duration = Duration::from_secs(2);
+pub(super) const FULL_FOR: Duration = Duration::from_secs(2);
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl WorkerState {
 
     /// Threads stay occupied anyway, and workers that pass requests on are limited by descriptors.
     fn leaves_out_quiet(&self) -> bool {
-        self.dispatch.is_none() && !self.is_native
+        self.dispatch.is_none() && !self.accepting.concentrates()
     }
 
     pub(super) fn was_sent(&mut self, index: usize, now: Tick) {
@@ -146,10 +146,6 @@ impl WorkerState {
                 self.capacity.in_flight
             );
         }
-    }
-
-    pub(super) fn first_departure_look(now: Tick) -> Tick {
-        now + FULL_FOR
     }
 
     fn is_worth_saying(&self, now: Tick) -> bool {

@@ -4,11 +4,12 @@ use super::super::EXIT_SOFTWARE;
 use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
-use super::super::context::{GenerationContext, Settings, WorkerContext};
+use super::super::context::{GenerationContext, Settings, WorkerContext, most_descriptors};
 use super::super::gauge::Gauge;
 use super::super::out_of_band::Want;
 use super::super::page::Page;
 use super::super::router_channel::Router;
+use super::super::stderr_errors;
 use super::super::wear::Wear;
 use super::accepting::{self, Accepting};
 use super::client::Link;
@@ -26,11 +27,13 @@ use forkyard_config::{Pool, Requests};
 use forkyard_protocol::channel::FromWorker;
 use forkyard_scoreboard::load::Load;
 use forkyard_scoreboard::slot_writer::SlotWriter;
-use forkyard_sys::{Error, clock, identity, sender};
+use forkyard_sys::error::Named;
+use forkyard_sys::{Error, clock, sender};
 use nix::errno::Errno;
-use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 pub(super) const EVENTS: usize = 64;
 pub(super) const READ_BYTES: usize = 128 * 1024;
@@ -39,25 +42,11 @@ pub(super) const READ_BYTES: usize = 128 * 1024;
 const CLIENT: EpollFlags = EDGE.union(EpollFlags::EPOLLRDHUP);
 const CLIENT_WITHOUT_ROOM: EpollFlags = CLIENT.union(EpollFlags::EPOLLOUT);
 
-const OTHER_DESCRIPTORS: u64 = 64;
+const OTHER_DESCRIPTORS: usize = 64;
 /// Idle connections may use a quarter of the descriptors; the rest is for requests and the application.
-const IDLE_PART: u64 = 4;
-
-fn most_idle_connections() -> usize {
-    let all = identity::most_descriptors().unwrap_or(0);
-    usize::try_from(all / IDLE_PART).unwrap_or(usize::MAX)
-}
-
+const IDLE_PART: usize = 4;
 /// Half of the descriptors are for idle streams and WebSockets.
-fn most_quiet() -> usize {
-    let all = identity::most_descriptors().unwrap_or(0);
-    usize::try_from(all / 2).unwrap_or(usize::MAX)
-}
-
-fn most_requests_by_descriptors() -> usize {
-    let all = identity::most_descriptors().unwrap_or(0);
-    usize::try_from(all.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(usize::MAX)
-}
+const QUIET_PART: usize = 2;
 
 pub(super) fn has_program(pool: &Pool) -> bool {
     pool.application.program().is_some()
@@ -79,8 +68,8 @@ impl Capacity {
         Capacity {
             in_flight: 0,
             limit: limit.max(1),
-            quiet: Quiet::new(most_quiet()),
-            most_idle: most_idle_connections(),
+            quiet: Quiet::new(most_descriptors() / QUIET_PART),
+            most_idle: most_descriptors() / IDLE_PART,
         }
     }
 
@@ -118,40 +107,37 @@ pub(super) struct WorkerState {
     pub dispatch: Option<Dispatch>,
     pub capacity: Capacity,
     pub accepting: Accepting,
-    /// The listening socket is watched.
-    pub is_listening: bool,
-    /// The worker was full or blocked and has not checked the listening socket since.
-    pub was_strained: bool,
     pub gauge: Gauge,
     pub wear: Wear,
     pub shown: ShownRequest,
     pub turns: Turns,
-    /// The event loop only passes requests on ([`super::native`]).
-    pub is_native: bool,
     pub want: Want,
     pub departure: Departure,
 }
 
 impl WorkerState {
     pub(super) fn begin(context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
+        stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
         sender::install(None);
         let page = Page::open(&context, own.slot)?;
         drop(context.board_writable);
-        let failed = |call: &'static str| move |errno| Error::new(call, "", errno);
-        let queue = (context.queue_in, context.queue_out);
-        let sources = Sources::new(
-            context.listener,
-            context.http,
-            queue,
-            own.stop_pipe,
-            context.access,
-        )?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).named("epoll_create1", "")?;
+        let sources = Sources {
+            epoll: Arc::new(epoll),
+            listener: context.listener,
+            http: context.http,
+            queue_in: context.queue_in,
+            queue_out: context.queue_out,
+            stop_pipe: own.stop_pipe,
+            access: context.access,
+            is_listening: false,
+        };
         let router = Router::new(own.channel);
         let application = &context.settings.pool.application;
         let is_native = application.traits().requests == Requests::Forwarded;
         let limit = match is_native {
-            true => most_requests_by_descriptors(),
+            true => most_descriptors().saturating_sub(OTHER_DESCRIPTORS) / 2,
             false => application.concurrency() as usize,
         };
         let is_routed = router.is_there();
@@ -170,7 +156,7 @@ impl WorkerState {
             page,
             sources,
             notifier: AcceptNotifier::new(own.slot as usize, context.accept_notify, &context.settings),
-            alarm: Alarm::new().map_err(failed("timerfd_create"))?,
+            alarm: Alarm::new().named("timerfd_create", "")?,
             clients: Clients::default(),
             scratch: vec![0; READ_BYTES + room_for_router].into_boxed_slice(),
             router,
@@ -178,13 +164,10 @@ impl WorkerState {
             dispatch: None,
             capacity: Capacity::new(limit),
             accepting: Accepting::begin(enough, is_routed),
-            is_listening: false,
-            was_strained: false,
             gauge: Gauge::default(),
             wear,
             shown: ShownRequest::default(),
             turns: Turns::default(),
-            is_native,
             want: Want::Nothing,
             departure: Departure::default(),
             settings: context.settings,
@@ -193,7 +176,7 @@ impl WorkerState {
             .sources
             .watch(state.alarm.fd(), state.router.fd())
             .and_then(|()| state.mind_listener())
-            .map_err(failed("epoll_ctl"))?;
+            .named("epoll_ctl", "")?;
         state.page.begin();
         Ok(state)
     }
@@ -225,7 +208,7 @@ impl WorkerState {
             self.notifier.tell_first();
         }
         if std::mem::take(&mut self.turns.is_held_up) {
-            self.was_strained = true;
+            self.gauge.was_strained = true;
             self.publish_load();
             self.router.tell_held_up(false);
         }

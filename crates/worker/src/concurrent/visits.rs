@@ -64,8 +64,7 @@ impl Concurrent {
 
     /// Removes a request's time limit, because its connection is long-lived.
     pub fn is_endless(&mut self, token: u64) {
-        let mut state = self.lock();
-        if let Some(index) = state.clients.find(token) {
+        self.with(token, |state, index| {
             let now = clock::now();
             if let Some(request) = &mut state.clients[index].request {
                 request.answer = AnswerPhase::Endless;
@@ -73,18 +72,17 @@ impl Concurrent {
             }
             state.was_sent(index, now);
             state.show(now);
-        }
+        });
     }
 
     /// Reports that part of an answer was sent, or that it has started.
     pub fn was_sent(&mut self, token: u64) {
-        let mut state = self.lock();
-        if let Some(index) = state.clients.find(token) {
+        self.with(token, |state, index| {
             if let Some(request) = &mut state.clients[index].request {
                 request.begin_answer();
             }
             state.was_sent(index, clock::now());
-        }
+        });
     }
 
     /// The client timeout.

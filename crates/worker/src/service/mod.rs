@@ -5,7 +5,7 @@ mod writing;
 
 use super::access::Recorder;
 use super::connection::Connection;
-use super::context::Settings;
+use super::context::{Settings, most_descriptors};
 use super::cpu::Cost;
 use super::idle_watch::IdleWatch;
 use super::out_of_band::Want;
@@ -18,7 +18,7 @@ use fastcgi::{Output, Params};
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::{Description, SlotWriter};
-use forkyard_sys::{clock, identity};
+use forkyard_sys::clock;
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -78,11 +78,6 @@ pub(super) struct Service {
     pub(super) most_idle: usize,
 }
 
-fn most_idle() -> usize {
-    let soft = identity::most_descriptors().unwrap_or(0);
-    usize::try_from(soft / 2).unwrap_or(usize::MAX).max(LEAST_IDLE)
-}
-
 impl Service {
     pub(super) fn new(
         settings: Settings,
@@ -126,7 +121,7 @@ impl Service {
             timeout_response: TimeoutResponse::default(),
             router,
             session: None,
-            most_idle: most_idle(),
+            most_idle: (most_descriptors() / 2).max(LEAST_IDLE),
         }
     }
 
