@@ -201,11 +201,11 @@ impl Acceptor {
     /// Waits for a message of the router, or other work.
     pub(super) fn wait_for_router(&mut self, service: &Service, backend: Option<Tick>) -> Option<Work> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let left = backend.map(|due| due.since(clock::now()));
-        let timeout = left.map_or(EpollTimeout::NONE, |left| {
-            EpollTimeout::try_from(millis(left)).unwrap_or(EpollTimeout::MAX)
-        });
-        let count = match service.idle_watch.epoll().wait(&mut events, timeout) {
+        let count = match service
+            .idle_watch
+            .epoll()
+            .wait(&mut events, epoll_timeout(backend))
+        {
             Ok(count) => count,
             Err(Errno::EINTR) => 0,
             Err(errno) => return Some(Work::Failed(format!("epoll_wait: {errno}"))),
@@ -287,6 +287,12 @@ pub(super) fn poll_timeout(limit: Duration) -> PollTimeout {
     PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
 }
 
-pub(super) fn millis(duration: Duration) -> i32 {
+pub(super) fn epoll_timeout(due: Option<Tick>) -> EpollTimeout {
+    due.map_or(EpollTimeout::NONE, |due| {
+        EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX)
+    })
+}
+
+fn millis(duration: Duration) -> i32 {
     i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
 }

@@ -6,8 +6,8 @@
 //! the event.
 
 use super::acceptor::{
-    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PROMPT, QUEUE, STOP_PIPE, Work, millis,
-    poll_timeout,
+    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PROMPT, QUEUE, STOP_PIPE, Work,
+    epoll_timeout, poll_timeout,
 };
 use super::connection::Connection;
 use super::hand_off;
@@ -328,8 +328,5 @@ impl Acceptor {
 fn timeout(service: &Service, backend: Option<Tick>) -> EpollTimeout {
     let expiry = service.idle_watch.keepalive().next_expiry();
     let work = service.want.due();
-    match expiry.into_iter().chain(backend).chain(work).min() {
-        None => EpollTimeout::NONE,
-        Some(due) => EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX),
-    }
+    epoll_timeout(expiry.into_iter().chain(backend).chain(work).min())
 }

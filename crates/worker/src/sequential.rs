@@ -377,8 +377,8 @@ impl Worker {
         }
         if self.service.router.is_there() {
             self.service.give_back(may_go_on);
-        } else if may_go_on {
-            self.keep();
+        } else if may_go_on && !self.service.has_input() {
+            self.service.hold_current();
         } else {
             self.close();
         }
@@ -395,13 +395,6 @@ impl Worker {
         if is_unread || header::has_unfinished(self.service.page.board.header()) {
             let _ = nix::unistd::write(error.as_fd(), b"\n");
         }
-    }
-
-    fn keep(&mut self) {
-        if self.service.has_input() {
-            return self.close();
-        }
-        self.service.hold_current();
     }
 
     pub(super) fn close(&mut self) {

@@ -103,19 +103,17 @@ impl WorkerState {
                 return false;
             }
         };
-        if let Some(index) = self.admit(socket, now) {
-            self.read(index, now);
-        }
+        self.admit(socket, now);
         true
     }
 
-    fn admit(&mut self, socket: OwnedFd, now: Tick) -> Option<usize> {
+    fn admit(&mut self, socket: OwnedFd, now: Tick) {
         let pool = &self.settings.pool;
         if let Some(why) = self.gauge.admit(&self.page, &pool.listen, socket.as_fd()) {
-            stderr_errors::error(pool, &why);
-            return None;
+            return stderr_errors::error(pool, &why);
         }
-        Some(self.take_in(socket, now))
+        let index = self.take_in(socket, now);
+        self.read(index, now);
     }
 
     /// Starts or stops watching the listening socket. A worker that would get events in place of its siblings watches
@@ -158,9 +156,7 @@ impl WorkerState {
             let Ok(Some(socket)) = accept(self.sources.listener.as_fd()) else {
                 break;
             };
-            if let Some(index) = self.admit(socket, now) {
-                self.read(index, now);
-            }
+            self.admit(socket, now);
         }
     }
 
