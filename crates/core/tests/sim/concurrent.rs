@@ -3,8 +3,8 @@
 //! connections are concentrated.
 //!
 //! Checks: no connection waits for long while a worker could take it; a worker takes none that a less busy sibling
-//! would take, unless it was left to siblings before; where connections are concentrated, no worker without one takes
-//! any that enough others would.
+//! would take, unless it was left to siblings before; where connections are concentrated, a worker without one takes
+//! none that enough others would; idle connections end at their deadlines.
 
 mod pool;
 

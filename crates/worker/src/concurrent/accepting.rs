@@ -1,5 +1,5 @@
-//! Decides when a worker with several requests takes a new connection. The simulation in `crates/core/tests/sim` runs
-//! it.
+//! Decides when a worker with several requests takes a new connection, and when its alarm rings. The simulation in
+//! `crates/core/tests/sim` runs it.
 //!
 //! All workers are notified of a connection. The least busy one accepts it at once; the others leave it to siblings for
 //! a moment, and then insist.
@@ -55,6 +55,26 @@ pub enum Choice {
     Leave(Option<Tick>),
     /// Accept it; true: although it was left to siblings.
     Accept(bool),
+}
+
+/// When the alarm rings: no later than the earliest time that it was set to.
+#[derive(Debug, Default)]
+pub struct Schedule(Option<Tick>);
+
+impl Schedule {
+    /// Returns whether the timer must be set to this time.
+    pub fn set_by(&mut self, due: Tick) -> bool {
+        let is_earlier = self.0.is_none_or(|set| set > due);
+        if is_earlier {
+            self.0 = Some(due);
+        }
+        is_earlier
+    }
+
+    /// The alarm has rung.
+    pub fn ring(&mut self) {
+        self.0 = None;
+    }
 }
 
 /// Half of the processors, because the program and web server do more work per request.

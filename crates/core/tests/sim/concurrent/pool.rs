@@ -3,7 +3,7 @@
 use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::load::Load;
-use forkyard_worker::accepting::{Accepting, Choice, LET_DOWN, OwnLoad, YIELD, YIELD_TO_IDLE};
+use forkyard_worker::accepting::{Accepting, Choice, LET_DOWN, OwnLoad, Schedule, YIELD, YIELD_TO_IDLE};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -14,15 +14,17 @@ pub(crate) enum Mutant {
     PausesForGood,
     StaysFull,
     IsNeverLetDown,
+    ForgetsDeadlines,
 }
 
 impl Mutant {
-    pub(crate) const ALL: [Mutant; 5] = [
+    pub(crate) const ALL: [Mutant; 6] = [
         Mutant::TakesAtOnce,
         Mutant::LeavesForGood,
         Mutant::PausesForGood,
         Mutant::StaysFull,
         Mutant::IsNeverLetDown,
+        Mutant::ForgetsDeadlines,
     ];
 }
 
@@ -45,7 +47,11 @@ struct Worker {
     connections: usize,
     limit: usize,
     blocked: (u64, u64),
-    alarm: Option<u64>,
+    /// When each idle connection is closed.
+    deadlines: Vec<u64>,
+    schedule: Schedule,
+    timer: Option<u64>,
+    rings: bool,
     /// The kernel has told it of a connection.
     is_told: bool,
     /// A turn is planned.
@@ -62,7 +68,6 @@ enum Event {
     Turn(usize),
     Ring(usize),
     Answered(usize),
-    Closed(usize),
     Block(usize, u64),
     Unblock(usize),
     ShortageBegins,
@@ -89,6 +94,10 @@ pub(crate) struct Pool {
     last_taken: u64,
 }
 
+fn at(micros: u64) -> Tick {
+    Tick::from_nanos(micros * 1_000)
+}
+
 impl Pool {
     pub(crate) fn new(mut random: Random, mutant: Option<Mutant>) -> Pool {
         let count = random.pick(&[1, 2, 2, 4, 8]);
@@ -103,7 +112,10 @@ impl Pool {
             connections: 0,
             limit,
             blocked: (0, 0),
-            alarm: None,
+            deadlines: Vec::new(),
+            schedule: Schedule::default(),
+            timer: None,
+            rings: false,
             is_told: false,
             is_awake: false,
             let_down_until: 0,
@@ -169,6 +181,7 @@ impl Pool {
     pub(crate) fn run(&mut self) {
         while let Some(Reverse((at, _, event))) = self.events.pop() {
             self.check_neglect(at);
+            self.check_deadlines(at);
             self.now = at;
             match event {
                 Event::Come(count) => {
@@ -178,15 +191,13 @@ impl Pool {
                     }
                 }
                 Event::Turn(index) => self.turn(index),
-                Event::Ring(index) if self.workers[index].alarm == Some(at) => self.wake(index, 0),
-                Event::Ring(_) => {}
-                Event::Answered(index) => {
-                    self.workers[index].in_flight -= 1;
-                    if !self.is(Mutant::StaysFull) {
-                        self.wake(index, 0);
-                    }
+                Event::Ring(index) if self.workers[index].timer == Some(at) => {
+                    self.workers[index].timer = None;
+                    self.workers[index].rings = true;
+                    self.wake(index, 0);
                 }
-                Event::Closed(index) => self.workers[index].connections -= 1,
+                Event::Ring(_) => {}
+                Event::Answered(index) => self.answered(index),
                 Event::Block(index, time) => {
                     let worker = &mut self.workers[index];
                     if worker.blocked.1 <= at {
@@ -215,7 +226,7 @@ impl Pool {
     }
 
     fn tick(&self) -> Tick {
-        Tick::from_nanos(self.now * 1_000)
+        at(self.now)
     }
 
     fn is_blocked(&self, index: usize) -> bool {
@@ -248,11 +259,8 @@ impl Pool {
         let now = self.tick();
         let worker = &mut self.workers[index];
         worker.accepting.is_ready |= std::mem::take(&mut worker.is_told);
-        if worker.alarm.take_if(|due| *due <= self.now).is_some() {
-            worker.accepting.ring(now);
-            if let Some(due) = worker.accepting.due(now) {
-                self.set_alarm(index, due);
-            }
+        if std::mem::take(&mut worker.rings) {
+            self.ring(index);
         }
         for _ in 0..AT_ONCE {
             if self.workers[index].in_flight >= self.workers[index].limit || !self.take(index) {
@@ -265,12 +273,50 @@ impl Pool {
         }
     }
 
+    /// As the worker's `ring`.
+    fn ring(&mut self, index: usize) {
+        let now = self.tick();
+        let worker = &mut self.workers[index];
+        worker.schedule.ring();
+        worker.accepting.ring(now);
+        let before = worker.deadlines.len();
+        worker.deadlines.retain(|due| *due > self.now);
+        worker.connections -= before - worker.deadlines.len();
+        let is_deaf = matches!(self.mutant, Some(Mutant::LeavesForGood | Mutant::PausesForGood));
+        let accepting = worker.accepting.due(now).filter(|_| !is_deaf);
+        let deadlines = worker.deadlines.iter().map(|due| at(*due));
+        if let Some(due) = deadlines.chain(accepting).min() {
+            self.set_alarm(index, due);
+        }
+    }
+
     fn set_alarm(&mut self, index: usize, due: Tick) {
-        let due = due.as_nanos().div_ceil(1_000);
-        let alarm = &mut self.workers[index].alarm;
-        if alarm.is_none_or(|set| set > due) {
-            *alarm = Some(due);
-            self.plan(due.saturating_sub(self.now), Event::Ring(index));
+        if self.workers[index].schedule.set_by(due) {
+            let due = due.as_nanos().div_ceil(1_000).max(self.now);
+            self.workers[index].timer = Some(due);
+            self.plan(due - self.now, Event::Ring(index));
+        }
+    }
+
+    fn answered(&mut self, index: usize) {
+        let kept = if self.random.one_in(8) {
+            20 * self.kept
+        } else {
+            self.kept
+        };
+        let due = self.now + kept;
+        let worker = &mut self.workers[index];
+        worker.in_flight -= 1;
+        if kept == 0 {
+            worker.connections -= 1;
+        } else {
+            worker.deadlines.push(due);
+            if !self.is(Mutant::ForgetsDeadlines) || self.workers[index].timer.is_none() {
+                self.set_alarm(index, at(due));
+            }
+        }
+        if !self.is(Mutant::StaysFull) {
+            self.wake(index, 0);
         }
     }
 
@@ -347,12 +393,6 @@ impl Pool {
         self.workers[index].connections += 1;
         let takes = u64::from(self.random.between(self.slow / 2, self.slow));
         self.plan(takes, Event::Answered(index));
-        let kept = if self.random.one_in(8) {
-            20 * self.kept
-        } else {
-            self.kept
-        };
-        self.plan(takes + kept, Event::Closed(index));
     }
 
     fn note_free(&mut self) {
@@ -387,6 +427,19 @@ impl Pool {
             "a connection waits since {came}, a worker is free since {free}, and nothing happens before {then}: {}",
             self.scenario()
         );
+    }
+
+    /// The connections that are idle until `then`.
+    fn check_deadlines(&self, then: u64) {
+        for worker in &self.workers {
+            let due = worker
+                .deadlines
+                .iter()
+                .min()
+                .map(|due| *due.max(&worker.blocked.1));
+            let is_closed = due.is_none_or(|due| then <= due + SLACK);
+            assert!(is_closed, "a connection outlives {due:?}: {}", self.scenario());
+        }
     }
 
     fn check_choice(&self, index: usize, loads: &[Load], connected: usize) {
