@@ -181,18 +181,13 @@ impl Acceptor {
         let mut queue = ready.queue;
         loop {
             let own = service.idle_watch.keepalive().first();
-            let first_in_queue = if queue && (own.is_some() || ready.listener) {
+            let mut first_in_queue = None;
+            if queue && (own.is_some() || ready.listener) {
                 match hand_off::first_in(self.queue_out.as_fd()) {
-                    Some(note) if note.waiting.is_some() => note.waiting,
-                    Some(_) => None,
-                    None => {
-                        queue = false;
-                        None
-                    }
+                    Some(note) => first_in_queue = note.waiting,
+                    None => queue = false,
                 }
-            } else {
-                None
-            };
+            }
             let next = if queue && first_in_queue.is_none() {
                 Next::Queue
             } else if ready.listener && (own.is_some() || first_in_queue.is_some()) {
