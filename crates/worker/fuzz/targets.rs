@@ -2,7 +2,7 @@
 
 pub(crate) use super::access::fuzz::{format, head, lines};
 
-use super::keepalive::Note;
+use super::hand_off::Note;
 use forkyard_fuzz::{Target, target};
 
 /// All fuzz targets of this crate.

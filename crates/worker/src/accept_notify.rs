@@ -1,12 +1,12 @@
 //! The worker's messages on the accept-notify pipe: it has accepted work, or its pool needs new processes.
 
 use super::context::{GenerationContext, Settings};
+use super::page::Page;
 use super::pool_view::count;
 use super::restart_file::RestartFile;
 use forkyard_base::tick::Tick;
 use forkyard_protocol::accept_notify::{AcceptNotice, RestartReason, timestamp};
-use forkyard_scoreboard::slot_writer::SlotWriter;
-use forkyard_scoreboard::{Reader, header};
+use forkyard_scoreboard::header;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -36,11 +36,11 @@ fn send(accept_notify: &OwnedFd, notice: AcceptNotice) -> bool {
 pub(super) struct AcceptNotifier {
     slot: usize,
     accept_notify: OwnedFd,
-    told_first: bool,
-    max_active: u64,
-    counted: Tick,
+    pub(super) told_first: bool,
+    pub(super) max_active: u64,
+    pub(super) counted: Tick,
     restart_file: Option<RestartFile>,
-    asked_renewal: Option<Tick>,
+    pub(super) asked_renewal: Option<Tick>,
 }
 
 impl AcceptNotifier {
@@ -56,22 +56,10 @@ impl AcceptNotifier {
         }
     }
 
-    pub(super) fn state(&mut self) -> (&mut bool, &mut u64, &mut Tick, &mut Option<Tick>) {
-        (
-            &mut self.told_first,
-            &mut self.max_active,
-            &mut self.counted,
-            &mut self.asked_renewal,
-        )
-    }
-
-    pub(super) fn slot(&self) -> usize {
-        self.slot
-    }
-
     /// Marks the worker as busy. The order (slot, pipe, then the master's request for notices) matters: if the request
     /// comes too late to be seen here, the master's snapshot sees this worker busy.
-    pub(super) fn take_up(&mut self, board: &Reader, slot_writer: &SlotWriter<'_>, now: Tick) {
+    pub(super) fn take_up(&mut self, page: &Page, now: Tick) {
+        let board = &page.board;
         let notify = header::notify(board.header());
         let mut tell = notify.always;
         let slots = board.slots();
@@ -83,7 +71,7 @@ impl AcceptNotifier {
             tell |= idle < u64::from(notify.idle_below);
             if busy > self.max_active {
                 self.max_active = busy;
-                slot_writer.max_active(busy);
+                page.writer().max_active(busy);
             }
         }
         if !self.told_first {

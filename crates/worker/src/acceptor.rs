@@ -4,14 +4,11 @@ use super::accept_notify::AcceptNotifier;
 use super::connection::Connection;
 use super::gauge::Gauge;
 use super::promotion::Promotion;
-use super::routed;
 use super::service::Service;
 use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
 use super::stderr_errors;
 use forkyard_base::tick::Tick;
-use forkyard_host::listen::{AcceptPause, disallowed};
-use forkyard_protocol::accept_notify::RestartReason;
-use forkyard_scoreboard::header;
+use forkyard_host::listen::AcceptPause;
 use forkyard_sys::{Error, clock, socket};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -34,29 +31,33 @@ pub(super) const PROMPT: Duration = Duration::from_micros(10);
 pub(super) const EXCLUSIVE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLEXCLUSIVE);
 const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
-pub(super) fn remedy(error: &Error) -> String {
+/// The process, the machine or the kernel has no descriptors or memory left.
+pub(super) fn is_short(error: &Error) -> bool {
+    SHORT.contains(&error.errno)
+}
+
+/// Pauses a listening socket after accept(2) has failed.
+pub(super) fn pause(pause: &mut AcceptPause, error: &Error) {
+    if !pause.begin(clock::now()) {
+        return;
+    }
     match error.errno {
-        Errno::EINVAL => "the listening socket was shut down; a reload binds it again".to_owned(),
-        _ => format!("{error}; trying again"),
+        Errno::EINVAL => log::error!(
+            "can't accept a connection: the listening socket was shut down; a reload binds it again"
+        ),
+        _ => log::error!("can't accept a connection: {error}; trying again"),
     }
 }
 
 #[derive(Debug)]
 pub(super) enum Work {
     Connection(Box<Connection>),
-    Promote(Promotion),
+    Promote,
     OutOfBand,
     Backend,
     Attached,
     Retire,
     Failed(String),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Roused {
-    Message,
-    Retire,
-    Backend,
 }
 
 #[derive(Debug)]
@@ -83,7 +84,6 @@ pub(super) struct Acceptor {
     /// The last measurement of the backlog, and its time.
     pub(super) line: (ListenQueueState, Tick),
     pub(super) processors: Option<usize>,
-    pub(super) accepted: u64,
     pub(super) gauge: Gauge,
     pub(super) pause: AcceptPause,
 }
@@ -98,7 +98,7 @@ impl Acceptor {
         accept_notify: OwnedFd,
     ) -> nix::Result<Acceptor> {
         let epoll = service.idle_watch.epoll();
-        match routed::watched(service) {
+        match service.router.fd() {
             Some(channel) => epoll.add(channel, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?,
             None => {
                 epoll.add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))?;
@@ -121,7 +121,6 @@ impl Acceptor {
             shared: Tick::ZERO,
             expired: Tick::ZERO,
             line: (ListenQueueState::default(), Tick::ZERO),
-            accepted: 0,
             gauge: Gauge::default(),
             pause: AcceptPause::default(),
         })
@@ -143,18 +142,18 @@ impl Acceptor {
 
     /// Waits for work, or for the backend's deadline. The worker counts as idle until this returns.
     pub(super) fn next(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
-        if let Some(promotion) = self.promotion.take() {
-            return Work::Promote(promotion);
+        if self.promotion.is_some() {
+            return Work::Promote;
         }
         let idle_since = clock::now();
         service.slot_writer().idle(idle_since);
-        if self.must_retire(service) {
+        if service.page.must_retire() {
             return Work::Retire;
         }
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
         }
-        if service.channel.is_some() {
+        if service.router.is_there() {
             return self.next_routed(service, backend);
         }
         let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
@@ -195,70 +194,55 @@ impl Acceptor {
                 self.eager = false;
                 None
             }
-            Err(failure) => Some(Work::Failed(failure)),
+            Err(failure) => Some(Work::Failed(failure.to_string())),
         }
     }
 
-    pub(super) fn slot(&self) -> usize {
-        self.notifier.slot()
-    }
-
-    fn must_retire(&self, service: &Service) -> bool {
-        header::retire(service.board.header(), self.slot())
-    }
-
-    pub(super) fn wait_for_router(
-        &mut self,
-        service: &Service,
-        backend: Option<Tick>,
-    ) -> nix::Result<Roused> {
+    /// Waits for a message of the router, or other work.
+    pub(super) fn wait_for_router(&mut self, service: &Service, backend: Option<Tick>) -> Option<Work> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let left = backend.map(|due| due.since(clock::now()));
-        let timeout = left.map_or(EpollTimeout::NONE, |left| {
-            EpollTimeout::try_from(millis(left)).unwrap_or(EpollTimeout::MAX)
-        });
-        let count = match service.idle_watch.epoll().wait(&mut events, timeout) {
+        let count = match service
+            .idle_watch
+            .epoll()
+            .wait(&mut events, epoll_timeout(backend))
+        {
+            Ok(count) => count,
             Err(Errno::EINTR) => 0,
-            other => other?,
+            Err(errno) => return Some(Work::Failed(format!("epoll_wait: {errno}"))),
         };
         let is = |token| events[..count].iter().any(|event| event.data() == token);
         let is_due = || backend.is_some_and(|due| due <= clock::now());
-        Ok(match () {
-            () if is(STOP_PIPE) => Roused::Retire,
-            () if is(LISTENER) => Roused::Message,
-            () if is(BACKEND) || is_due() => Roused::Backend,
-            () => Roused::Message,
-        })
+        match () {
+            () if is(STOP_PIPE) => Some(Work::Retire),
+            () if is(LISTENER) => None,
+            () => (is(BACKEND) || is_due()).then_some(Work::Backend),
+        }
     }
 
     /// Accepts one connection. Notifies the master of the first accept, even if it fails, and of later ones that it
     /// asked for.
-    pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, String> {
-        self.gauge
-            .sample(service, self.notifier.slot(), self.eager, self.looked);
+    pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, Error> {
+        self.gauge.sample(service, self.eager, self.looked);
         let accepted = socket::accept(service.listener.as_fd());
         let socket = match accepted {
             Ok(socket) => socket,
-            Err(error) if SHORT.contains(&error.errno) || error.errno == Errno::EINVAL => {
+            Err(error) if is_short(&error) || error.errno == Errno::EINVAL => {
                 let _ = service.idle_watch.epoll().delete(&service.listener);
-                if self.pause.begin(clock::now()) {
-                    log::error!("can't accept a connection: {}", remedy(&error));
-                }
+                pause(&mut self.pause, &error);
                 return Ok(None);
             }
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error),
         };
         let Some(socket) = socket else {
-            self.tell_first();
+            self.notifier.tell_first();
             return Ok(None);
         };
         let connection = service.connection(socket);
-        self.accepted += 1;
-        service.slot_writer().accepts(self.accepted);
+        let listen = &service.settings.pool.listen;
+        let refusal = self.gauge.admit(&service.page, listen, connection.socket());
         self.take_up(service);
-        let pool = &service.settings.pool;
-        if let Some(why) = disallowed(&pool.listen.allowed_clients, connection.socket()) {
-            stderr_errors::error(pool, &why);
+        if let Some(why) = refusal {
+            stderr_errors::error(&service.settings.pool, &why);
             service.close(connection);
             service.slot_writer().idle(clock::now());
             return Ok(None);
@@ -269,19 +253,12 @@ impl Acceptor {
     pub(super) fn take_up(&mut self, service: &mut Service) {
         let now = clock::now();
         service.slot_writer().accepted(now);
-        self.notifier.take_up(&service.board, &service.slot_writer(), now);
+        self.notifier.take_up(&service.page, now);
     }
 
-    pub(super) fn tell_first(&mut self) {
-        self.notifier.tell_first();
-    }
-
-    pub(super) fn ask_restart(&mut self, why: RestartReason, since: Tick) {
-        self.notifier.ask_restart(why, clock::now(), since);
-    }
-
-    pub(super) fn tell_mold_candidate(&self) {
-        self.notifier.tell_mold_candidate();
+    pub(super) fn begin_work(&mut self, service: &mut Service, now: Tick) {
+        service.want.begin(&service.page, &mut self.notifier, now);
+        service.taken = now;
     }
 
     /// Passes connections without an answered request to the queue before a request starts, so that a request that
@@ -298,7 +275,7 @@ impl Acceptor {
     }
 
     pub(super) fn hand_off_all(&self, service: &mut Service) {
-        if service.channel.is_some() {
+        if service.router.is_there() {
             return service.hand_back_all();
         }
         let indices = service.idle_watch.keepalive().idle_indices();
@@ -310,6 +287,12 @@ pub(super) fn poll_timeout(limit: Duration) -> PollTimeout {
     PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
 }
 
-pub(super) fn millis(duration: Duration) -> i32 {
+pub(super) fn epoll_timeout(due: Option<Tick>) -> EpollTimeout {
+    due.map_or(EpollTimeout::NONE, |due| {
+        EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX)
+    })
+}
+
+fn millis(duration: Duration) -> i32 {
     i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
 }

@@ -120,7 +120,7 @@ pub(super) fn stand_by(
         if !is_told {
             is_told = true;
             service.stage(RequestStage::Creating);
-            if service.channel.is_none() {
+            if !service.router.is_there() {
                 acceptor.hand_off_all(service);
             }
         }
@@ -135,6 +135,6 @@ pub(super) fn stand_by(
 
 pub(super) fn show(backend: &dyn Backend, service: &mut Service) {
     let status = backend.status();
-    service.program = status.pid;
+    service.wear.program = status.pid;
     service.slot_writer().program(status.words());
 }

@@ -1,12 +1,12 @@
 //! Turns a process into a worker.
 
 use super::{
-    GenerationContext, ProcessSettingsError, Runtime, WorkerContext, apply_environment,
+    GenerationContext, ProcessSettingsError, Request, Runtime, WorkerContext, apply_environment,
     apply_process_settings, redirect_output, run,
 };
 use forkyard_host::logs::Log;
 use forkyard_sys::fd::{copy, null};
-use forkyard_sys::{Error, session, title};
+use forkyard_sys::{session, title};
 use std::os::fd::AsFd;
 
 /// Exit code of a worker that could not start or continue (EX_SOFTWARE, sysexits.h).
@@ -18,7 +18,10 @@ pub fn begin_concurrent(
     own: WorkerContext,
     serve: impl FnOnce(GenerationContext, WorkerContext) -> i32,
 ) -> i32 {
-    begin_by(context, own, || Ok(()), serve)
+    let mut nothing = |_: &mut Request<'_>| {};
+    begin_as(context, own, &mut nothing, false, |context, own, _| {
+        serve(context, own)
+    })
 }
 
 /// Applies the pool's process settings, serves, and returns the exit code. The process must have no descriptors except
@@ -30,18 +33,15 @@ pub fn begin(
     runtime: &mut dyn Runtime,
     has_elder: bool,
 ) -> i32 {
-    let runtime = std::cell::RefCell::new(runtime);
-    let prepare = || runtime.borrow_mut().prepare(has_elder);
-    begin_by(context, own, prepare, |context, own| {
-        run(context, own, *runtime.borrow_mut())
-    })
+    begin_as(context, own, runtime, has_elder, run)
 }
 
-fn begin_by(
+fn begin_as(
     context: GenerationContext,
     own: WorkerContext,
-    prepare: impl FnOnce() -> Result<(), Error>,
-    serve: impl FnOnce(GenerationContext, WorkerContext) -> i32,
+    runtime: &mut dyn Runtime,
+    has_elder: bool,
+    serve: impl FnOnce(GenerationContext, WorkerContext, &mut dyn Runtime) -> i32,
 ) -> i32 {
     title::set(&format!(
         "{}: pool {}",
@@ -50,13 +50,13 @@ fn begin_by(
     let result = null().map_err(ProcessSettingsError::from).and_then(|null| {
         Log::install().send_to_master(copy(&context.messages)?);
         session::begin()?;
-        prepare()?;
+        runtime.prepare(has_elder)?;
         apply_process_settings(&context.settings)?;
         Ok(redirect_output(&own, null.as_fd())?)
     });
     apply_environment(&context.settings);
     match result {
-        Ok(()) => serve(context, own),
+        Ok(()) => serve(context, own, runtime),
         Err(error) => {
             log::error!("child failed to initialize: {error}");
             EXIT_SOFTWARE

@@ -6,13 +6,13 @@
 //! the event.
 
 use super::acceptor::{
-    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PROMPT, QUEUE, STOP_PIPE, Work, millis,
-    poll_timeout,
+    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PROMPT, QUEUE, STOP_PIPE, Work,
+    epoll_timeout, poll_timeout,
 };
 use super::connection::Connection;
-use super::keepalive;
+use super::hand_off;
 use super::pool_view::{self, count};
-use super::promotion;
+use super::promotion::{self, MasterMessage};
 use super::run_queue;
 use super::service::Service;
 use super::service_order::{self, ListenQueueState, Next, Waiting};
@@ -119,8 +119,10 @@ impl Acceptor {
         self.contended = sources.into_iter().filter(|is| *is).count() > 1;
         self.share(service, now);
         if ready.stop_pipe && service.settings.refork_at.is_some() {
-            self.promotion = promotion::receive(self.stop_pipe.as_fd());
-            ready.stop_pipe = self.promotion.is_none();
+            if let MasterMessage::Promote(promotion) = promotion::hear(self.stop_pipe.as_fd(), true) {
+                self.promotion = Some(promotion);
+                ready.stop_pipe = false;
+            }
         }
         if ready.stop_pipe {
             if ready.queue {
@@ -140,12 +142,16 @@ impl Acceptor {
         if ready.queue {
             return None;
         }
-        if let Some(promotion) = self.promotion.take() {
+        if self.promotion.is_some() {
             self.take_up(service);
-            return Some(Work::Promote(promotion));
+            return Some(Work::Promote);
         }
         // Take requests first: the kernel woke no other worker for them.
-        if count == 0 && service.want.due().is_some_and(|due| due <= now) && self.claims_work(service) {
+        if count == 0
+            && service.want.due().is_some_and(|due| due <= now)
+            && service.want.claims(&service.page, &mut self.notifier, now)
+        {
+            service.taken = now;
             return Some(Work::OutOfBand);
         }
         (ready.backend || backend.is_some_and(|due| due <= now)).then_some(Work::Backend)
@@ -160,7 +166,7 @@ impl Acceptor {
         let processors = *self.processors.get_or_insert_with(|| {
             std::thread::available_parallelism().map_or(usize::MAX, std::num::NonZero::get)
         });
-        let (idle, begun) = pool_view::begun_within(&service.board, usual.counts_for(), now);
+        let (idle, begun) = pool_view::begun_within(&service.page.board, usual.counts_for(), now);
         (begun >= usual.at_once(processors)).then(|| run_queue::look_again(idle))
     }
 
@@ -175,18 +181,13 @@ impl Acceptor {
         let mut queue = ready.queue;
         loop {
             let own = service.idle_watch.keepalive().first();
-            let first_in_queue = if queue && (own.is_some() || ready.listener) {
-                match keepalive::first_in(self.queue_out.as_fd()) {
-                    Some(note) if note.waiting.is_some() => note.waiting,
-                    Some(_) => None,
-                    None => {
-                        queue = false;
-                        None
-                    }
+            let mut first_in_queue = None;
+            if queue && (own.is_some() || ready.listener) {
+                match hand_off::first_in(self.queue_out.as_fd()) {
+                    Some(note) => first_in_queue = note.waiting,
+                    None => queue = false,
                 }
-            } else {
-                None
-            };
+            }
             let next = if queue && first_in_queue.is_none() {
                 Next::Queue
             } else if ready.listener && (own.is_some() || first_in_queue.is_some()) {
@@ -206,7 +207,7 @@ impl Acceptor {
                         (self.eager, ready.listener) = (false, false);
                         None
                     }
-                    Err(failure) => return Some(Work::Failed(failure)),
+                    Err(failure) => return Some(Work::Failed(failure.to_string())),
                 },
                 Next::Queue => match self.take_message(service, now) {
                     QueueMessage::Request(connection) => Some(connection),
@@ -252,7 +253,7 @@ impl Acceptor {
             now,
         ));
         drop(keepalive);
-        if !rest.is_empty() && service.board.slots() > 1 {
+        if !rest.is_empty() && service.page.board.slots() > 1 {
             service.idle_watch.send_away(&rest);
             service.publish_kept();
         }
@@ -261,7 +262,8 @@ impl Acceptor {
     fn share(&mut self, service: &mut Service, now: Tick) {
         let waiting = service.idle_watch.keepalive().waiting();
         let is_due = |since: Tick| now.since(since) >= SHARE_INTERVAL;
-        if waiting < 2 || !is_due(self.busy_since) || !is_due(self.shared) || count(&service.board).0 < 2 {
+        if waiting < 2 || !is_due(self.busy_since) || !is_due(self.shared) || count(&service.page.board).0 < 2
+        {
             return;
         }
         self.shared = now;
@@ -273,26 +275,24 @@ impl Acceptor {
     fn line(&mut self, service: &Service, now: Tick) -> ListenQueueState {
         let (line, measured) = self.line;
         if measured != Tick::ZERO && now.since(measured) < LINE_INTERVAL {
-            return line.at(pool_view::accepted(&service.board));
+            return line.at(pool_view::accepted(&service.page.board));
         }
-        let line = pool_view::line(&service.board, &service.listener);
+        let line = pool_view::line(&service.page.board, &service.listener);
         self.line = (line, now);
         line
     }
 
     fn take_message(&mut self, service: &mut Service, now: Tick) -> QueueMessage {
-        let Some((note, sockets)) = keepalive::receive(self.queue_out.as_fd()) else {
+        let latest = hand_off::latest(&service.settings.pool, now);
+        let Some((note, connections)) = hand_off::receive(self.queue_out.as_fd(), latest) else {
             return QueueMessage::None;
         };
         let (mut came, mut waiting) = (QueueMessage::Wake, note.waiting);
-        let pool = &service.settings.pool;
-        let most = now + pool.serving.client_timeout.max(pool.serving.keepalive_timeout);
-        let mut expires = note.expires.into_iter();
-        for socket in sockets {
+        for (socket, expires) in connections {
             let mut connection = service.connection(socket);
             connection.client.spoken = note.is_spoken;
-            match expires.next() {
-                Some(expires) => connection.expires = expires.min(most),
+            match expires {
+                Some(expires) => connection.expires = expires,
                 None => connection.asked = note.is_spoken,
             }
             match waiting.take() {
@@ -323,8 +323,5 @@ impl Acceptor {
 fn timeout(service: &Service, backend: Option<Tick>) -> EpollTimeout {
     let expiry = service.idle_watch.keepalive().next_expiry();
     let work = service.want.due();
-    match expiry.into_iter().chain(backend).chain(work).min() {
-        None => EpollTimeout::NONE,
-        Some(due) => EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX),
-    }
+    epoll_timeout(expiry.into_iter().chain(backend).chain(work).min())
 }

@@ -4,7 +4,7 @@ use super::restart_file::RestartMark;
 use fastcgi::Repeated;
 use forkyard_config::{LogLevel, Pool, sharing};
 use forkyard_sys::fd::set_nonblocking;
-use forkyard_sys::identity::Identity;
+use forkyard_sys::identity::{self, Identity};
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -36,6 +36,12 @@ pub struct Settings {
     /// `tmp/restart.txt` ([`Settings::restart_file`]) at the start of the generation.
     #[serde(default)]
     pub restart_mark: Option<RestartMark>,
+}
+
+/// The soft limit on descriptors.
+pub(super) fn most_descriptors() -> usize {
+    let soft = identity::most_descriptors().unwrap_or(0);
+    usize::try_from(soft).unwrap_or(usize::MAX)
 }
 
 fn default_log_level() -> LogLevel {
@@ -118,19 +124,17 @@ impl GenerationContext {
 
     /// The descriptors, in the order of [`GenerationContext::assemble`].
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let mut all = vec![
-            self.listener.as_raw_fd(),
-            self.queue_out.as_raw_fd(),
-            self.queue_in.as_raw_fd(),
-            self.accept_notify.as_raw_fd(),
-            self.messages.as_raw_fd(),
-            self.board_writable.as_raw_fd(),
-            self.board_readable.as_raw_fd(),
+        let always = [
+            &self.listener,
+            &self.queue_out,
+            &self.queue_in,
+            &self.accept_notify,
+            &self.messages,
+            &self.board_writable,
+            &self.board_readable,
         ];
-        all.extend(self.http.as_ref().map(AsRawFd::as_raw_fd));
-        all.extend(self.group.as_ref().map(AsRawFd::as_raw_fd));
-        all.extend(self.access.as_ref().map(AsRawFd::as_raw_fd));
-        all
+        let all = always.into_iter().chain(&self.http).chain(&self.group);
+        all.chain(&self.access).map(AsRawFd::as_raw_fd).collect()
     }
 
     /// Splits it into the settings and the descriptors, in the order of [`GenerationContext::assemble`].
@@ -200,13 +204,10 @@ pub fn needs_entrance(pool: &Pool) -> bool {
 impl WorkerContext {
     /// The descriptors, in the order of [`WorkerContext::assemble`].
     pub fn descriptors(&self) -> Vec<RawFd> {
-        let mut all = vec![self.stop_pipe.as_raw_fd()];
-        if let Some((output, error)) = &self.output {
-            all.extend([output.as_raw_fd(), error.as_raw_fd()]);
-        }
-        all.extend(self.questions.as_ref().map(AsRawFd::as_raw_fd));
-        all.extend(self.channel.as_ref().map(AsRawFd::as_raw_fd));
-        all
+        let output = self.output.as_ref().map(|(output, error)| [output, error]);
+        let all = std::iter::once(&self.stop_pipe).chain(output.into_iter().flatten());
+        let all = all.chain(&self.questions).chain(&self.channel);
+        all.map(AsRawFd::as_raw_fd).collect()
     }
 
     /// Splits it into the slot and the descriptors, in the order of [`WorkerContext::assemble`].

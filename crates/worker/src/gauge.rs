@@ -1,12 +1,13 @@
-//! Measures the longest listen queue for the status page.
+//! Counts accepted connections, and measures the longest listen queue for the status page.
 //!
 //! The queue is longest when a worker is about to accept and no other is idle, so workers measure it then. php-fpm's
 //! master measures it once a second.
 
+use super::page::Page;
 use super::service::Service;
 use forkyard_base::tick::Tick;
-use forkyard_scoreboard::load::Load;
-use forkyard_scoreboard::slot_writer::SlotWriter;
+use forkyard_config::Listen;
+use forkyard_host::listen::disallowed;
 use forkyard_scoreboard::{RequestStage, header, slot_reader};
 use forkyard_sys::diag;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,57 +18,58 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
-    longest: u32,
-    last: Option<Tick>,
+    pub(super) accepted: u64,
+    pub(super) longest: u32,
+    pub(super) last: Option<Tick>,
+    /// The worker was full or blocked and has not checked the listening socket since.
+    pub(super) was_strained: bool,
 }
 
 impl Gauge {
-    pub(super) fn state(&mut self) -> (&mut u32, &mut Option<Tick>) {
-        (&mut self.longest, &mut self.last)
+    /// Counts an accepted connection. Returns why its client is refused.
+    pub(super) fn admit(&mut self, page: &Page, listen: &Listen, socket: BorrowedFd<'_>) -> Option<String> {
+        self.accepted += 1;
+        page.writer().accepts(self.accepted);
+        disallowed(&listen.allowed_clients, socket)
     }
 
     /// Called before accept, while still marked idle. `is_eager`: work was already waiting, which is the only sign of
     /// load in a pool of one worker.
-    pub(super) fn sample(&mut self, service: &Service, own: usize, is_eager: bool, now: Tick) {
+    pub(super) fn sample(&mut self, service: &Service, is_eager: bool, now: Tick) {
         let last = *self.last.get_or_insert(now);
-        let is_due = now.since(last) >= INTERVAL && (is_eager || service.board.slots() > 1);
-        if !is_due || !is_full(service, own) {
+        let is_due = now.since(last) >= INTERVAL && (is_eager || service.page.board.slots() > 1);
+        if !is_due || !is_full(&service.page) {
             return;
         }
-        self.measure(service.listener.as_fd(), &service.slot_writer(), now);
+        self.measure(service.listener.as_fd(), &service.page, now);
     }
 
-    pub(super) fn sample_beside_many(
-        &mut self,
-        listener: BorrowedFd<'_>,
-        slot_writer: &SlotWriter<'_>,
-        siblings: impl IntoIterator<Item = Load>,
-        now: Tick,
-    ) {
-        let is_due = self.last.is_none_or(|last| now.since(last) >= INTERVAL);
-        if is_due && !siblings.into_iter().any(|sibling| sibling.has_room) {
-            self.measure(listener, slot_writer, now);
+    pub(super) fn sample_beside_many(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) {
+        let was_strained = std::mem::take(&mut self.was_strained);
+        let is_due = was_strained && self.last.is_none_or(|last| now.since(last) >= INTERVAL);
+        if is_due && !page.siblings().any(|sibling| sibling.has_room) {
+            self.measure(listener, page, now);
         }
     }
 
-    fn measure(&mut self, listener: BorrowedFd<'_>, slot_writer: &SlotWriter<'_>, now: Tick) {
+    fn measure(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) {
         self.last = Some(now);
         let Some(queue) = diag::listen_queue(listener) else {
             return;
         };
         if queue.current > self.longest {
             self.longest = queue.current;
-            slot_writer.max_queue(u64::from(queue.current));
+            page.writer().max_queue(u64::from(queue.current));
         }
     }
 }
 
-fn is_full(service: &Service, own: usize) -> bool {
-    let words = service.board.header();
-    (0..service.board.slots()).all(|index| {
-        let stage = || service.board.slot(index).map(slot_reader::stage);
+fn is_full(page: &Page) -> bool {
+    let words = page.board.header();
+    (0..page.board.slots()).all(|index| {
+        let stage = || page.board.slot(index).map(slot_reader::stage);
         header::used(words, index)
-            && (index == own
+            && (index == page.own
                 || !matches!(
                     stage(),
                     Some(RequestStage::Accepting | RequestStage::Creating) | None

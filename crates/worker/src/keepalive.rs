@@ -11,17 +11,16 @@
 //!   other client;
 //! * before the worker exits: all.
 //!
-//! Each waiting request is a separate message with its arrival time ([`Note`]), so the queue is ordered and a worker
+//! Each waiting request is a separate message with its arrival time ([`Note`](super::hand_off::Note)), so the queue is ordered and a worker
 //! can peek at its first entry. Connections without a request are sent several to a message.
 
 use super::connection::Connection;
+use super::hand_off::{Departing, send_all};
 use super::service_order::Waiting;
 use forkyard_base::tick::Tick;
-use forkyard_sys::fd::{MAX_PASSED, receive_with, send_with};
-use forkyard_sys::socket::{Progress, peek};
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 #[derive(Debug, Default)]
 pub(super) struct KeepaliveSet {
@@ -225,130 +224,29 @@ impl KeepaliveSet {
     }
 
     pub(super) fn send_away(&mut self, entries: &[usize], queue_in: BorrowedFd<'_>, epoll: &Epoll) -> usize {
-        let mut sent = 0;
-        let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-        for &index in entries {
-            match self.entries.get(index) {
-                Some(KeepaliveEntry::Idle(connection)) => {
-                    match (connection.waiting, connection.client.spoken) {
-                        (Some(waiting), is_spoken) => requests.push((waiting, index, is_spoken)),
-                        (None, true) => spoken.push(index),
-                        (None, false) => silent.push(index),
-                    }
-                }
-                Some(KeepaliveEntry::Free | KeepaliveEntry::Serving) | None => {}
-            }
-        }
-        requests.sort_by_key(|(waiting, ..)| waiting.since);
-        for (waiting, index, is_spoken) in requests {
-            sent += self.send_group(&[index], is_spoken, Some(waiting), queue_in, epoll);
-        }
-        for (group, is_spoken) in [(silent, false), (spoken, true)] {
-            sent += self.send_group(&group, is_spoken, None, queue_in, epoll);
-        }
-        sent
-    }
-
-    fn send_group(
-        &mut self,
-        entries: &[usize],
-        is_spoken: bool,
-        waiting: Option<Waiting>,
-        queue_in: BorrowedFd<'_>,
-        epoll: &Epoll,
-    ) -> usize {
-        let mut sent = 0;
-        for group in entries.chunks(MAX_PASSED) {
-            let portable = group.iter().filter_map(|&index| match self.entries.get(index) {
-                Some(KeepaliveEntry::Idle(c)) if c.is_portable() => {
-                    Some((index, c.socket().as_raw_fd(), c.expires))
-                }
-                _ => None,
-            });
-            let portable: Vec<(usize, RawFd, Tick)> = portable.collect();
-            let descriptors: Vec<RawFd> = portable.iter().map(|(_, fd, _)| *fd).collect();
-            let note = Note {
-                is_spoken,
-                waiting,
-                expires: portable.iter().map(|(.., expires)| *expires).collect(),
-            };
-            if descriptors.is_empty() || send_with(queue_in, &note.encode(), &descriptors).is_err() {
-                continue;
-            }
-            for (index, ..) in portable {
-                if let Some(connection) = self.take(index) {
-                    self.close(&connection, epoll);
-                    sent += 1;
-                }
-            }
-        }
-        sent
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Note {
-    /// Whether data has been read from the message's connections.
-    pub(super) is_spoken: bool,
-    /// The waiting request; the message then has one connection.
-    pub(super) waiting: Option<Waiting>,
-    /// When each connection expires. Handing it off does not extend its time.
-    pub(super) expires: Vec<Tick>,
-}
-
-/// Layout of a note: a byte of flags, two numbers if a request waits, and one number for each connection. Other
-/// versions may send a shorter or longer note.
-const HEAD_BYTES: usize = 17;
-const NOTE_BYTES: usize = HEAD_BYTES + 8 * MAX_PASSED;
-const IS_SPOKEN: u8 = 1;
-const WAITS: u8 = 2;
-
-impl Note {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let is_spoken = if self.is_spoken { IS_SPOKEN } else { 0 };
-        let waits = if self.waiting.is_some() { WAITS } else { 0 };
-        let waiting = self.waiting.map(|it| [it.since.as_nanos(), it.turn]);
-        let expires = self.expires.iter().map(|it| it.as_nanos());
-        let numbers = waiting.into_iter().flatten().chain(expires);
-        let bytes = numbers.flat_map(u64::to_ne_bytes);
-        [is_spoken | waits].into_iter().chain(bytes).collect()
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Note {
-        let (bits, numbers) = bytes
-            .split_first()
-            .map_or((0, bytes), |(bits, rest)| (*bits, rest));
-        let number = |eight: &[u8]| Some(u64::from_ne_bytes(eight.try_into().ok()?));
-        let mut numbers = numbers.chunks_exact(8).filter_map(number);
-        let waiting = (bits & WAITS != 0).then(|| {
-            let since = Tick::from_nanos(numbers.next()?);
-            let turn = numbers.next()?;
-            Some(Waiting { since, turn })
+        let connections = entries.iter().filter_map(|&index| match self.entries.get(index) {
+            Some(KeepaliveEntry::Idle(connection)) if connection.is_portable() => Some(Departing {
+                index,
+                socket: connection.socket().as_raw_fd(),
+                expires: connection.expires,
+                is_spoken: connection.client.spoken,
+                waiting: connection.waiting,
+            }),
+            _ => None,
         });
-        Note {
-            is_spoken: bits & IS_SPOKEN != 0,
-            waiting: waiting.flatten(),
-            expires: numbers.map(Tick::from_nanos).collect(),
+        let sent = send_all(queue_in, connections.collect());
+        for index in &sent {
+            if let Some(connection) = self.take(*index) {
+                self.close(&connection, epoll);
+            }
         }
-    }
-}
-
-pub(super) fn receive(queue_out: BorrowedFd<'_>) -> Option<(Note, Vec<OwnedFd>)> {
-    let mut bytes = [0; NOTE_BYTES];
-    let received = receive_with(queue_out, &mut bytes, false).ok()?;
-    Some((Note::decode(&bytes[..received.bytes]), received.descriptors))
-}
-
-pub(super) fn first_in(queue_out: BorrowedFd<'_>) -> Option<Note> {
-    let mut bytes = [0; HEAD_BYTES];
-    match peek(queue_out, &mut bytes) {
-        Ok(Progress::Done(count)) => Some(Note::decode(&bytes[..count])),
-        Ok(Progress::WouldBlock) | Err(_) => None,
+        sent.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::hand_off::{first_in, receive};
     use super::*;
     use fastcgi::Limits;
     use fastcgi::Repeated;
@@ -361,28 +259,6 @@ mod tests {
         Waiting {
             since: Tick::from_nanos(since),
             turn: since + 1,
-        }
-    }
-
-    #[test]
-    fn a_note_is_read_as_it_was_written_and_nonsense_is_none() {
-        for is_spoken in [false, true] {
-            for waiting in [None, Some(waiting(7))] {
-                let note = Note {
-                    is_spoken,
-                    waiting,
-                    expires: (0..MAX_PASSED as u64).map(Tick::from_nanos).collect(),
-                };
-                assert_eq!(
-                    note.encode().len() + if waiting.is_some() { 0 } else { 16 },
-                    NOTE_BYTES
-                );
-                assert_eq!(Note::decode(&note.encode()), note);
-                for length in 0..NOTE_BYTES.min(20) {
-                    let cut = Note::decode(&note.encode()[..length]);
-                    assert!(cut.waiting.is_none() || cut.waiting == waiting);
-                }
-            }
         }
     }
 
@@ -425,11 +301,12 @@ mod tests {
         let peeked = first_in(queue_out.as_fd()).unwrap();
         assert_eq!(peeked.waiting, Some(waiting(20)));
         let mut came = Vec::new();
-        while let Some((note, sockets)) = receive(queue_out.as_fd()) {
-            assert_eq!(note.expires.len(), sockets.len(), "each has its own time");
+        while let Some((note, connections)) = receive(queue_out.as_fd(), Tick::ZERO) {
+            let expires: Vec<_> = connections.map(|(_, expires)| expires).collect();
+            assert!(expires.iter().all(Option::is_some), "each has its own time");
             came.push((
                 note.waiting.map(|waiting| waiting.since.as_nanos()),
-                sockets.len(),
+                expires.len(),
             ));
         }
         assert_eq!(came, [(Some(20), 1), (Some(30), 1), (None, 1)]);

@@ -20,11 +20,13 @@ mod cpu;
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;
 mod gauge;
+mod hand_off;
 mod idle_watch;
 mod keepalive;
 mod memory;
 mod memory_pace;
 mod out_of_band;
+mod page;
 mod pool_view;
 mod process_settings;
 mod promotion;
@@ -43,11 +45,13 @@ mod stderr_errors;
 pub mod timeout_response;
 mod transfer;
 mod unrun;
+mod wear;
 
 pub use accept_notify::tell_restart;
 pub use access::Recorder;
 pub use backend::{Backend, BackendStage, BackendState, BackendStatus};
 pub use begin::{EXIT_SOFTWARE, begin, begin_concurrent};
+pub use concurrent::accepting;
 pub use concurrent::{
     Concurrent, Event, OWN, Piece, Records, Sent, Several, Threads, When, Wish, is_of_worker,
 };
@@ -55,6 +59,7 @@ pub use context::{ContextError, GenerationContext, Settings, WorkerContext, need
 pub use forkyard_base::tick::Tick;
 pub use forkyard_protocol::accept_notify::RestartReason;
 pub use forkyard_protocol::refusals::RefusalCause;
+pub use out_of_band::WorkError;
 pub use process_settings::PATH;
 pub use process_settings::{
     ProcessSettingsError, apply_environment, apply_process_settings, apply_process_settings_in_child,
@@ -83,14 +88,6 @@ pub trait Runtime {
     /// A system call failed; the process must exit.
     fn prepare(&mut self, has_elder: bool) -> Result<(), forkyard_sys::Error> {
         let _ = has_elder;
-        Ok(())
-    }
-
-    /// Does out-of-band work ([`Request::want_work`]) while no client waits.
-    ///
-    /// # Errors
-    /// What failed, for the log. The worker continues.
-    fn work(&mut self) -> Result<(), String> {
         Ok(())
     }
 

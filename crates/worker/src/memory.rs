@@ -16,7 +16,7 @@ const PUT_BACK_INTERVAL: Duration = Duration::from_secs(5);
 pub(super) struct Scale {
     statm: File,
     pace: Pace,
-    measured: Tick,
+    pub(super) measured: Tick,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +39,6 @@ impl Scale {
             pace: Pace::new(limit, resident, now),
             measured: now,
         })
-    }
-
-    pub(super) fn measured_mut(&mut self) -> &mut Tick {
-        &mut self.measured
     }
 
     pub(super) fn due(&self) -> Tick {

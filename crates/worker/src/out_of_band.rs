@@ -5,16 +5,33 @@
 //! all others, and withdraws if another is marked. Each stores before it reads, so two never work at once; those that
 //! withdraw retry after different delays.
 
-use super::acceptor::Acceptor;
-use super::service::Service;
+use super::accept_notify::AcceptNotifier;
+use super::page::Page;
 use forkyard_base::tick::Tick;
-use forkyard_scoreboard::{Reader, RequestStage, header, slot_reader};
-use forkyard_sys::clock;
+use forkyard_scoreboard::{RequestStage, header, slot_reader};
 use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_OF_SLOT: Duration = Duration::from_millis(1);
 const SLOTS_APART: usize = 50;
+
+/// Why out-of-band work failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WorkError {
+    /// The application's message.
+    #[error("{0}")]
+    Application(String),
+    /// The runtime has no such work.
+    #[error("the runtime can't do it")]
+    Unsupported,
+}
+
+/// Logs a failure. Returns whether the work succeeded.
+pub(super) fn report(outcome: Result<(), WorkError>) -> bool {
+    outcome
+        .inspect_err(|error| log::error!("out-of-band work failed: {error}"))
+        .is_ok()
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
@@ -39,48 +56,34 @@ impl Want {
             Want::Nothing | Want::Told => None,
         }
     }
-}
 
-impl Service {
-    pub(super) fn begin_work(&mut self) {
-        self.want = Want::Nothing;
-        let now = clock::now();
-        self.taken = now;
-        self.slot_writer().working(now);
+    /// Shows the work as begun.
+    pub(super) fn begin(&mut self, page: &Page, notifier: &mut AcceptNotifier, now: Tick) {
+        *self = Want::Nothing;
+        page.writer().accepted(now);
+        notifier.take_up(page, now);
+        page.writer().working(now);
     }
 
-    pub(super) fn end_work(&mut self) {
-        let took = clock::now().since(self.taken);
-        self.slot_writer().finished(took.as_micros() as u64, 0);
-    }
-}
-
-impl Acceptor {
-    pub(super) fn claims_work(&mut self, service: &mut Service) -> bool {
-        if !is_alone(&service.board, self.slot()) {
-            service.want = postponed(self.slot());
-            return false;
+    /// Begins the work unless another worker of the pool is working.
+    pub(super) fn claims(&mut self, page: &Page, notifier: &mut AcceptNotifier, now: Tick) -> bool {
+        if is_alone(page) {
+            self.begin(page, notifier, now);
+            if is_alone(page) {
+                return true;
+            }
+            page.writer().idle(now);
         }
-        self.take_up(service);
-        service.begin_work();
-        if is_alone(&service.board, self.slot()) {
-            return true;
-        }
-        service.want = postponed(self.slot());
-        service.slot_writer().idle(clock::now());
+        let apart = PAUSE_OF_SLOT.saturating_mul((page.own % SLOTS_APART) as u32);
+        *self = Want::Wanted(now + PAUSE + apart);
         false
     }
 }
 
-pub(super) fn is_alone(board: &Reader, slot: usize) -> bool {
-    let words = board.header();
-    let mut others = (0..board.slots()).filter(|index| *index != slot && header::used(words, *index));
+fn is_alone(page: &Page) -> bool {
+    let (board, words) = (&page.board, page.board.header());
+    let mut others = (0..board.slots()).filter(|index| *index != page.own && header::used(words, *index));
     !others.any(|index| board.slot(index).map(slot_reader::stage) == Some(RequestStage::Working))
-}
-
-pub(super) fn postponed(slot: usize) -> Want {
-    let apart = PAUSE_OF_SLOT.saturating_mul((slot % SLOTS_APART) as u32);
-    Want::Wanted(clock::now() + PAUSE + apart)
 }
 
 #[cfg(test)]

@@ -43,15 +43,6 @@ pub(super) fn hear(stop_pipe: BorrowedFd<'_>, refork: bool) -> MasterMessage {
     }
 }
 
-pub(super) fn receive(stop_pipe: BorrowedFd<'_>) -> Option<Promotion> {
-    let mut message = [0; 2];
-    let received = receive_with(stop_pipe, &mut message, false).ok()?;
-    if &message[..received.bytes] != PROMOTE {
-        return None;
-    }
-    promoted(received.descriptors)
-}
-
 fn promoted(descriptors: Vec<OwnedFd>) -> Option<Promotion> {
     let [channel, output, null] = <[OwnedFd; PROMOTION_DESCRIPTORS]>::try_from(descriptors).ok()?;
     Some(Promotion {
@@ -86,21 +77,25 @@ mod tests {
         }
     }
 
+    fn is_promotion(stop_pipe: BorrowedFd<'_>) -> bool {
+        matches!(hear(stop_pipe, true), MasterMessage::Promote(_))
+    }
+
     #[test]
     fn only_the_whole_message_is_one() {
         let (ours, theirs) = socket_pair(SockType::SeqPacket).unwrap();
         let null = null().unwrap();
         let three = [null.as_raw_fd(); 3];
         send_with(ours.as_fd(), PROMOTE, &three).unwrap();
-        assert!(receive(theirs.as_fd()).is_some());
-        assert!(receive(theirs.as_fd()).is_none(), "there is no second one");
+        assert!(is_promotion(theirs.as_fd()));
+        assert!(!is_promotion(theirs.as_fd()), "there is no second one");
         send_with(ours.as_fd(), PROMOTE, &three[..2]).unwrap();
-        assert!(receive(theirs.as_fd()).is_none(), "too few descriptors");
+        assert!(!is_promotion(theirs.as_fd()), "too few descriptors");
         send_with(ours.as_fd(), b"f", &[]).unwrap();
-        assert!(receive(theirs.as_fd()).is_none(), "the word to finish");
+        assert!(!is_promotion(theirs.as_fd()), "the word to finish");
         drop(ours);
-        assert!(receive(theirs.as_fd()).is_none(), "the end");
+        assert!(!is_promotion(theirs.as_fd()), "the end");
         let (stop_pipe, _writer) = pipe(false).unwrap();
-        assert!(receive(stop_pipe.as_fd()).is_none(), "a pipe carries none");
+        assert!(!is_promotion(stop_pipe.as_fd()), "a pipe carries none");
     }
 }

@@ -5,7 +5,7 @@ use super::service::Service;
 use fastcgi::{Params, Role};
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::Description;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// The client disconnected or timed out (`client_timeout`).
@@ -119,7 +119,18 @@ impl<'w> Request<'w> {
     /// Answers the pool's status and ping paths. `extra_headers`: complete header lines that come first (`X-Powered-By:
     /// …\r\n`).
     pub fn answer_builtin(&mut self, uri: &[u8], extra_headers: &[u8]) -> bool {
-        builtin::answer(self, uri, extra_headers)
+        let Service {
+            settings,
+            page,
+            listener,
+            ..
+        } = &*self.service;
+        let listener = listener.as_fd();
+        let answer = builtin::answer(settings, page, listener, &self.params, uri, extra_headers);
+        answer.is_some_and(|answer| {
+            let _ = self.write(&answer);
+            true
+        })
     }
 
     /// Describes the request and answers the status and ping paths. Returns true if the application should answer.
@@ -135,7 +146,8 @@ impl<'w> Request<'w> {
 
     /// The pool's status from the scoreboard.
     pub fn pool_status(&self) -> forkyard_scoreboard::status::Snapshot {
-        builtin::snapshot(self.service)
+        let service = &self.service;
+        builtin::snapshot(&service.settings, &service.page, service.listener.as_fd())
     }
 
     /// Reads from the body; 0 at its end.
@@ -225,10 +237,10 @@ impl<'w> Request<'w> {
 
     /// Makes the worker exit after this request, as `max_requests` does.
     pub fn retire(&mut self) {
-        self.service.leaving = true;
+        self.service.wear.is_over = true;
     }
 
-    /// Requests out-of-band work ([`super::Runtime::work`]).
+    /// Requests out-of-band work ([`super::Worker::has_out_of_band_work`]).
     pub fn want_work(&mut self) {
         self.service.want = self.service.want.ask();
     }

@@ -78,7 +78,7 @@ impl Worker {
         if self.phase != WorkerPhase::Waiting {
             return false;
         }
-        if self.acceptor.pause.deadline().is_some() || self.service.channel.is_some() {
+        if self.acceptor.pause.deadline().is_some() || self.service.router.is_there() {
             // The epoll has changed in a way that memory would forget, or the router owns the connections.
             self.phase = self.end(0);
             return false;
@@ -109,7 +109,7 @@ impl Worker {
     }
 
     pub(super) fn part_with_held(&mut self) {
-        if self.service.idle_watch.keepalive().idle() > 0 && self.service.board.slots() > 1 {
+        if self.service.idle_watch.keepalive().idle() > 0 && self.service.page.board.slots() > 1 {
             self.acceptor.hand_off_all(&mut self.service);
             self.service.publish_kept();
         }
@@ -164,9 +164,9 @@ impl Worker {
             at: 0,
             is_back,
         };
-        words.number(&mut self.served);
+        words.number(&mut self.service.wear.served);
         let acceptor = &mut self.acceptor;
-        words.number(&mut acceptor.accepted);
+        words.number(&mut acceptor.gauge.accepted);
         words.flag(&mut acceptor.eager);
         words.flag(&mut acceptor.alone);
         words.flag(&mut acceptor.contended);
@@ -179,16 +179,15 @@ impl Worker {
         ] {
             words.tick(tick);
         }
-        let (told_first, max_active, counted, asked) = acceptor.notifier.state();
-        words.flag(told_first);
-        words.number(max_active);
-        words.tick(counted);
-        words.tick_if_any(asked);
-        let (longest, last) = acceptor.gauge.state();
-        let mut number = u64::from(*longest);
+        let (notifier, gauge) = (&mut acceptor.notifier, &mut acceptor.gauge);
+        words.flag(&mut notifier.told_first);
+        words.number(&mut notifier.max_active);
+        words.tick(&mut notifier.counted);
+        words.tick_if_any(&mut notifier.asked_renewal);
+        let mut number = u64::from(gauge.longest);
         words.number(&mut number);
-        *longest = number as u32;
-        words.tick_if_any(last);
+        gauge.longest = number as u32;
+        words.tick_if_any(&mut gauge.last);
         let service = &mut self.service;
         for duration in &mut service.took {
             words.duration(duration);
@@ -196,8 +195,8 @@ impl Worker {
         words.number(&mut service.cpu_micros);
         words.duration(&mut service.cost.usual.run);
         words.duration(&mut service.cost.usual.took);
-        if let Some(scale) = &mut service.scale {
-            words.tick(scale.measured_mut());
+        if let Some(scale) = &mut service.wear.scale {
+            words.tick(&mut scale.measured);
         }
     }
 }

@@ -5,92 +5,35 @@
 //! both.
 //!
 //! ```text
-//!            Serve                    the answer ends early
-//!   Vacant ─────────▶ Serving ──────────────────────▶ Released
-//!     ▲                 │ Kept, Closed                   │ Done
-//!     └─────────────────┴────────────────────────────────┘
+//!                  Serve                    the answer ends early
+//!   no session ──────────▶ Session ──────────────────────▶ is_answered
+//!     ▲                       │ Kept, Closed                    │ Done
+//!     └───────────────────────┴─────────────────────────────────┘
 //! ```
 
-use super::acceptor::{Acceptor, Roused, Work};
+use super::acceptor::{Acceptor, Work};
 use super::connection::Connection;
 use super::memory::Occasion;
-use super::router_channel::{RouterChannel, RouterGone};
+use super::router_channel::{Order, RouterGone, Serve};
 use super::service::Service;
 use forkyard_base::tick::Tick;
-use forkyard_protocol::channel::{FromWorker, HEAD_BYTES, MOST_BYTES, ToWorker};
+use forkyard_protocol::channel::{FromWorker, HEAD_BYTES, MOST_BYTES};
 use forkyard_sys::clock;
 use forkyard_sys::socket::shutdown_read;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-const INPUT_BYTES: usize = HEAD_BYTES + MOST_BYTES + 64 * 1024;
+pub(super) const INPUT_BYTES: usize = HEAD_BYTES + MOST_BYTES + 64 * 1024;
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
-pub(super) struct Channel {
-    router: RouterChannel,
-    session: u64,
-    state: SessionState,
-    is_last: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SessionState {
-    Vacant,
-    Serving,
-    Released,
-}
-
-enum Came {
-    Nothing,
-    Connection(OwnedFd),
-    Work,
-    End,
-}
-
 impl Service {
-    pub(super) fn route(&mut self, channel: OwnedFd) {
-        self.input = vec![0; INPUT_BYTES].into_boxed_slice();
-        self.channel = Some(Channel {
-            router: RouterChannel::new(channel),
-            session: 0,
-            state: SessionState::Vacant,
-            is_last: false,
-        });
-    }
-
-    fn hear_router(&mut self) -> Came {
-        let Some(channel) = &mut self.channel else {
-            return Came::End;
-        };
-        let message = match channel.router.receive(&mut self.input) {
-            Ok(Some(message)) => message,
-            Ok(None) => return Came::Nothing,
-            Err(RouterGone) => return Came::End,
-        };
-        match (message.kind, message.socket) {
-            (kind @ (ToWorker::Serve | ToWorker::ServeLast), Some(socket)) => {
-                (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + message.length);
-                (channel.session, channel.state) = (message.session, SessionState::Serving);
-                channel.is_last = kind == ToWorker::ServeLast;
-                return Came::Connection(socket);
-            }
-            (ToWorker::Serve | ToWorker::ServeLast, None) => {
-                channel.router.tell(FromWorker::NotBegun, message.session, &[]);
-            }
-            (ToWorker::Where, _) => channel.router.tell_here(message.session, self.want),
-            (ToWorker::Work, _) => return Came::Work,
-        }
-        Came::Nothing
-    }
-
-    fn attach_routed(&mut self, mut connection: Box<Connection>) {
-        let (start, end) = (self.start, self.end);
+    fn attach_routed(&mut self, serve: Serve) {
+        let mut connection = self.connection(serve.socket);
         connection.client.shared = true;
         connection.client.spoken = true;
-        connection.last = self.channel.as_ref().is_some_and(|channel| channel.is_last);
+        connection.last = serve.is_last;
         self.attach(connection);
-        (self.start, self.end) = (start, end);
+        self.session = Some(serve.session);
+        (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + serve.length);
     }
 
     /// Called before the end of the answer is sent. If the connection closes although the client wants to keep it,
@@ -106,53 +49,31 @@ impl Service {
     pub(super) fn release(&mut self) {
         if self.can_go_on() {
             self.let_go(FromWorker::Released);
-            if let Some(channel) = &mut self.channel {
-                channel.state = SessionState::Released;
+            if let Some(session) = &mut self.session {
+                session.is_answered = true;
             }
         }
     }
 
     pub(super) fn give_back(&mut self, may_go_on: bool) {
-        if let Some(channel) = &self.channel {
-            let scale = self.scale.as_mut();
-            channel.router.tell_memory(scale, self.program, Occasion::Request);
+        self.router.tell_memory(&mut self.wear, Occasion::Request);
+        if may_go_on {
+            self.skip_rest();
         }
-        if self.current().is_some() {
-            if may_go_on {
-                self.skip_rest();
-            }
-            if may_go_on && self.can_go_on() {
-                self.let_go(FromWorker::Kept);
-            } else if let Some(connection) = self.detach() {
-                self.close(connection);
-                self.tell_router(FromWorker::Closed, &[]);
-            }
+        let was_released = self.session.as_ref().is_some_and(|session| session.is_answered);
+        if may_go_on && self.can_go_on() {
+            self.let_go(FromWorker::Kept);
+        } else if let Some(connection) = self.detach() {
+            self.close(connection);
+            self.tell_router(FromWorker::Closed);
+        } else if was_released {
+            self.tell_router(FromWorker::Done);
         } else {
-            let released = self.channel.as_ref().map(|channel| channel.state) == Some(SessionState::Released);
-            let kind = if released {
-                FromWorker::Done
-            } else {
-                FromWorker::Closed
-            };
-            self.tell_router(kind, &[]);
+            self.tell_router(FromWorker::Closed);
         }
-        if let Some(channel) = &mut self.channel {
-            channel.state = SessionState::Vacant;
+        if let Some(session) = self.session.take() {
+            self.router.has_ended(&session, &mut self.want);
         }
-        self.tell_want();
-    }
-
-    fn tell_want(&mut self) {
-        if let Some(channel) = &self.channel {
-            channel.router.tell_want(&mut self.want);
-        }
-    }
-
-    pub(super) fn tell_worked(&mut self, is_well: bool) {
-        if let Some(channel) = &self.channel {
-            channel.router.tell_worked(is_well);
-        }
-        self.tell_want();
     }
 
     /// Whether the worker keeps nothing of the connection except complete bytes of a next request.
@@ -164,9 +85,9 @@ impl Service {
         let Some(mut connection) = self.detach() else {
             return;
         };
-        if let Some(channel) = &self.channel {
+        if let Some(session) = &self.session {
             let bytes = &self.input[self.start..self.end];
-            channel.router.tell(kind, channel.session, bytes);
+            self.router.tell_session(session, kind, bytes);
         }
         (self.start, self.end) = (0, 0);
         connection.client.shared = false;
@@ -189,53 +110,41 @@ impl Service {
         }
     }
 
-    fn tell_router(&self, kind: FromWorker, bytes: &[u8]) {
-        if let Some(channel) = &self.channel {
-            channel.router.tell(kind, channel.session, bytes);
+    fn tell_router(&self, kind: FromWorker) {
+        if let Some(session) = &self.session {
+            self.router.tell_session(session, kind, &[]);
         }
     }
 
     pub(super) fn hand_back_all(&mut self) {
-        if let Some(channel) = &self.channel {
-            channel.router.hand_back_all(&mut self.input, self.want);
-        }
+        self.router.hand_back_all(&mut self.input, self.want);
     }
 }
 
 impl Acceptor {
     pub(super) fn next_routed(&mut self, service: &mut Service, backend: Option<Tick>) -> Work {
-        self.tell_first();
+        self.notifier.tell_first();
         loop {
-            match self.wait_for_router(service, backend) {
-                Ok(Roused::Retire) => return Work::Retire,
-                Ok(Roused::Backend) => return Work::Backend,
-                Ok(Roused::Message) => {}
-                Err(errno) => return Work::Failed(format!("epoll_wait: {errno}")),
+            if let Some(work) = self.wait_for_router(service, backend) {
+                return work;
             }
-            match service.hear_router() {
-                Came::Connection(socket) => {
+            match service.router.receive(&mut service.input, service.want) {
+                Ok(Some(Order::Serve(serve))) => {
                     if service.settings.has_moved() {
-                        drop(socket);
-                        service.tell_router(FromWorker::Moved, &[]);
+                        service.router.refuse(serve, FromWorker::Moved);
                         return Work::Retire;
                     }
-                    let connection = service.connection(socket);
-                    service.attach_routed(connection);
+                    service.attach_routed(serve);
                     self.take_up(service);
                     return Work::Attached;
                 }
-                Came::Work => {
-                    self.take_up(service);
-                    service.begin_work();
+                Ok(Some(Order::Other)) if service.router.begins_work(false, service.want) => {
+                    self.begin_work(service, clock::now());
                     return Work::OutOfBand;
                 }
-                Came::Nothing => {}
-                Came::End => return Work::Retire,
+                Ok(Some(Order::Other) | None) => {}
+                Err(RouterGone) => return Work::Retire,
             }
         }
     }
-}
-
-pub(super) fn watched(service: &Service) -> Option<BorrowedFd<'_>> {
-    service.channel.as_ref().map(|channel| channel.router.fd())
 }

@@ -1,23 +1,25 @@
 //! A worker's loop.
 
 use super::acceptor::{Acceptor, FIRST_KEEPALIVE, Work};
-use super::access::Recorder;
 use super::backend::{Backend, BackendState, show, stand_by};
 use super::context::{GenerationContext, WorkerContext};
 use super::idle_watch::IdleWatch;
 use super::memory::Occasion;
+use super::out_of_band::{WorkError, report};
+use super::page::Page;
 use super::promotion::Promotion;
 use super::request::Request;
+use super::router_channel::Router;
 use super::service::{NoRequest, Service};
 use super::stderr_errors;
 use super::timeout_response::install_handlers;
 use super::{EXIT_SOFTWARE, Runtime};
-use forkyard_base::spread;
 use forkyard_base::tick::Tick;
 use forkyard_config::{Pool, ProcessManager};
 use forkyard_protocol::accept_notify::RestartReason;
 use forkyard_protocol::counters::ExitCause;
-use forkyard_scoreboard::{Reader, RequestStage, Slot, header};
+use forkyard_scoreboard::{RequestStage, header};
+use forkyard_sys::error::Named;
 use forkyard_sys::fd::{unread, unread_by_peer};
 use forkyard_sys::{Error, clock};
 use nix::sys::epoll::{Epoll, EpollCreateFlags};
@@ -42,11 +44,10 @@ pub fn run(context: GenerationContext, own: WorkerContext, runtime: &mut dyn Run
                     runtime.answer(&mut request);
                     request.release();
                 }
+                // The next call reports the work as unsupported.
                 if !worker.has_out_of_band_work() {
                     break;
                 }
-                let outcome = runtime.work();
-                worker.out_of_band_done(outcome);
             }
             if let Some(backend) = runtime.backend() {
                 backend.leave();
@@ -65,12 +66,8 @@ pub fn run(context: GenerationContext, own: WorkerContext, runtime: &mut dyn Run
 pub struct Worker {
     pub(super) service: Service,
     pub(super) acceptor: Acceptor,
-    pub(super) served: u64,
-    /// Requests until it exits.
-    most: Option<u64>,
     /// Whether the master logs its output.
     caught: bool,
-    promotion: Option<Promotion>,
     pub(super) phase: WorkerPhase,
     /// It holds no connection during a request.
     pub(super) releases: bool,
@@ -117,36 +114,21 @@ impl Worker {
         stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
         install_handlers(&context, own.slot);
-        let slots = context.settings.slots as usize;
-        let board = Arc::new(Reader::map(context.board_readable.as_fd(), slots)?);
-        let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
-        slot.note_senders();
+        let page = Page::open(&context, own.slot)?;
         drop(context.board_writable);
-        let failed = |errno| Error::new("epoll_create1", "", errno);
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).named("epoll_create1", "")?;
         let listener = Arc::new(context.listener);
-        let failed = |errno| Error::new("eventfd2", "", errno);
         let time_limit = context.settings.pool.serving.request_terminate_timeout;
-        let (for_watch, its_board) = (Arc::clone(&listener), Arc::clone(&board));
-        let idle_watch =
-            IdleWatch::new(epoll, context.queue_in, for_watch, its_board, time_limit).map_err(failed)?;
-        let settings = &context.settings;
-        let access = settings.pool.logs.access.clone().zip(context.access);
-        let recorder = access.map(|(access, shelf)| {
-            let name = settings.pool.name.clone();
-            let recorder = Recorder::new(access, name, settings.log_limit, shelf, board.header());
-            Box::new(recorder)
-        });
-        let mut service = Service::new(context.settings, listener, board, slot, idle_watch, recorder);
-        if let Some(channel) = own.channel {
-            service.route(channel);
-        } else if may_leave_connections(&service.settings.pool) {
+        let (for_watch, its_board) = (Arc::clone(&listener), Arc::clone(&page.board));
+        let idle_watch = IdleWatch::new(epoll, context.queue_in, for_watch, its_board, time_limit)
+            .named("eventfd2", "")?;
+        let recorder = page.recorder(&context.settings, context.access);
+        let router = Router::new(own.channel);
+        let mut service = Service::new(context.settings, listener, page, router, idle_watch, recorder);
+        if !service.router.is_there() && may_leave_connections(&service.settings.pool) {
             service.cost.measure();
         }
-        service
-            .slot_writer()
-            .begin(std::process::id() as i32, clock::epoch_seconds(), clock::now());
-        let failed = |errno| Error::new("epoll_ctl", "", errno);
+        service.page.begin();
         let acceptor = Acceptor::open(
             &service,
             own.slot,
@@ -154,15 +136,11 @@ impl Worker {
             context.queue_out,
             context.accept_notify,
         )
-        .map_err(failed)?;
-        let most = most_requests(&service.settings.pool);
+        .named("epoll_ctl", "")?;
         Ok(Worker {
             service,
             acceptor,
-            served: 0,
-            most,
             caught: own.output.is_some(),
-            promotion: None,
             phase: WorkerPhase::Waiting,
             releases: false,
         })
@@ -198,11 +176,11 @@ impl Worker {
                     phase
                 }
                 WorkerPhase::Aside => {
-                    self.promotion = None;
+                    self.acceptor.promotion = None;
                     self.end(0)
                 }
                 WorkerPhase::Working => {
-                    self.out_of_band_done(Err("the runtime can't do it".into()));
+                    self.out_of_band_done(Err(WorkError::Unsupported));
                     WorkerPhase::Waiting
                 }
                 WorkerPhase::Connection => match self.begin_request() {
@@ -225,7 +203,7 @@ impl Worker {
 
     /// Whether the process should create a preloader. It has no request and no thread of this library.
     pub fn must_promote(&self) -> bool {
-        self.phase == WorkerPhase::Aside && self.promotion.is_some()
+        self.phase == WorkerPhase::Aside && self.acceptor.promotion.is_some()
     }
 
     /// Whether the process should do out-of-band work and then call [`Worker::out_of_band_done`].
@@ -234,41 +212,40 @@ impl Worker {
     }
 
     /// Ends out-of-band work, if any; an error is logged.
-    pub fn out_of_band_done(&mut self, outcome: Result<(), String>) {
+    pub fn out_of_band_done(&mut self, outcome: Result<(), WorkError>) {
         if !self.has_out_of_band_work() {
             return;
         }
-        if let Err(problem) = &outcome {
-            log::error!("out-of-band work failed: {problem}");
-        }
+        let is_well = report(outcome);
         let service = &mut self.service;
-        service.end_work();
+        let took = clock::now().since(service.taken);
+        service.slot_writer().finished(took.as_micros() as u64, 0);
         service.idle_watch.end();
         if self.caught {
             self.end_output();
         }
-        if self.service.channel.is_some() {
-            self.service.tell_worked(outcome.is_ok());
-        }
+        let service = &mut self.service;
+        service.router.end_work(is_well, &mut service.want);
         self.phase = WorkerPhase::Waiting;
     }
 
     /// The descriptors for the preloader.
     pub fn take_promotion(&mut self) -> Option<Promotion> {
-        self.promotion.take()
+        self.acceptor.promotion.take()
     }
 
     /// Requests new processes, because the code dates from `since`. Repeat between requests while this holds: the
     /// master may be busy.
     pub fn ask_restart(&mut self, why: RestartReason, since: Tick) {
-        self.acceptor.ask_restart(why, since);
+        self.acceptor.notifier.ask_restart(why, clock::now(), since);
     }
 
     /// Why the worker is about to exit on its own: its limit of requests or memory.
     pub fn is_worn_by(&self) -> Option<ExitCause> {
-        match self.most.is_some_and(|most| self.served >= most) {
+        let wear = &self.service.wear;
+        match wear.has_served_all() {
             true => Some(ExitCause::LoopRequests),
-            false => self.service.leaving.then_some(ExitCause::LoopMemory),
+            false => wear.is_over.then_some(ExitCause::LoopMemory),
         }
     }
 
@@ -276,9 +253,9 @@ impl Worker {
     /// then.
     pub fn limit_heap(&mut self, bytes: u64) {
         let limit = self.service.settings.pool.retirement.memory_limit;
-        if !self.service.leaving && limit.is_some_and(|limit| bytes > limit) {
+        if !self.service.wear.is_over && limit.is_some_and(|limit| bytes > limit) {
             super::memory::say_replaced(bytes >> 20);
-            self.service.leaving = true;
+            self.service.wear.is_over = true;
         }
     }
 
@@ -326,9 +303,8 @@ impl Worker {
                     Err(none) => self.leave_connection(Err(none)),
                 }
             }
-            Work::Promote(promotion) => {
+            Work::Promote => {
                 self.service.idle_watch.pause();
-                self.promotion = Some(promotion);
                 WorkerPhase::Aside
             }
             Work::OutOfBand => {
@@ -351,14 +327,6 @@ impl Worker {
     pub(super) fn end(&mut self, code: i32) -> WorkerPhase {
         self.acceptor.hand_off_all(&mut self.service);
         WorkerPhase::Ended(code)
-    }
-
-    /// Whether `max_requests` or `memory_limit` is reached: the worker exits before its next request and the master
-    /// replaces it (`exited` in `crates/core/src/master/departure.rs`). Workers with several requests count in
-    /// `concurrent/leave.rs`, HTTP programs in `crates/runtimes/src/http/gateway/links.rs`. In an application pool the router
-    /// counts (`crates/core/src/applications/serving.rs`).
-    fn is_worn_out(&self) -> bool {
-        self.service.leaving || self.most.is_some_and(|most| self.served >= most)
     }
 
     fn begin_request(&mut self) -> Result<(), NoRequest> {
@@ -384,19 +352,18 @@ impl Worker {
         let service = &mut self.service;
         service.stage(RequestStage::End);
         let _ = service.finish();
-        self.served += 1;
+        service.wear.served += 1;
         service.limit_memory(self.releases);
         service.account(clock::now());
         service.idle_watch.end();
         if self.caught {
             self.end_output();
         }
-        let refork_at = self.service.settings.refork_at;
-        if refork_at.is_some_and(|requests| requests > 0 && self.served % requests == 0) {
-            self.acceptor.tell_mold_candidate();
+        let service = &mut self.service;
+        if service.wear.is_candidate() {
+            self.acceptor.notifier.tell_mold_candidate();
         }
-        let is_routed = self.service.channel.is_some();
-        if is_routed || !self.service.has_input() || self.is_worn_out() {
+        if service.router.is_there() || !service.has_input() || service.wear.is_worn_out() {
             return self.leave_connection(Ok(()));
         }
         self.acceptor.take_up(&mut self.service);
@@ -408,14 +375,14 @@ impl Worker {
         if let Err(NoRequest::Failed(why)) = outcome {
             log::warn!("a connection was closed: {why}");
         }
-        if self.service.channel.is_some() {
+        if self.service.router.is_there() {
             self.service.give_back(may_go_on);
-        } else if may_go_on {
-            self.keep();
+        } else if may_go_on && !self.service.has_input() {
+            self.service.hold_current();
         } else {
             self.close();
         }
-        if self.is_worn_out() {
+        if self.service.wear.is_worn_out() {
             return self.end(0);
         }
         WorkerPhase::Waiting
@@ -425,16 +392,9 @@ impl Worker {
         let (output, error) = (io::stdout(), io::stderr());
         let has_unread = |fd: BorrowedFd<'_>| unread_by_peer(fd).unwrap_or_else(|| unread(fd)) > 0;
         let is_unread = has_unread(output.as_fd()) || has_unread(error.as_fd());
-        if is_unread || header::has_unfinished(self.service.board.header()) {
+        if is_unread || header::has_unfinished(self.service.page.board.header()) {
             let _ = nix::unistd::write(error.as_fd(), b"\n");
         }
-    }
-
-    fn keep(&mut self) {
-        if self.service.has_input() {
-            return self.close();
-        }
-        self.service.hold_current();
     }
 
     pub(super) fn close(&mut self) {
@@ -445,15 +405,6 @@ impl Worker {
     }
 }
 
-/// How many requests this worker serves; random per process if the pool has a jitter.
-pub(super) fn most_requests(pool: &Pool) -> Option<u64> {
-    let seed = clock::now().as_nanos() ^ (u64::from(std::process::id()) << 40);
-    let jitter = spread::within(seed, pool.retirement.max_requests_jitter);
-    pool.retirement
-        .max_requests
-        .map(|most| most.saturating_add(jitter))
-}
-
 impl Service {
     /// Makes the worker exit if it exceeds the memory limit. With a router, the router decides.
     fn limit_memory(&mut self, is_put_back: bool) {
@@ -462,16 +413,17 @@ impl Service {
         } else {
             Occasion::Request
         };
-        let scale = self.scale.as_mut().filter(|_| self.channel.is_none());
-        if let Some(used) = scale.and_then(|scale| scale.beyond_limit(self.program, occasion)) {
+        if !self.router.is_there()
+            && let Some(used) = self.wear.beyond_limit(occasion)
+        {
             super::memory::say_replaced(used);
             self.slot_writer().leaving(ExitCause::Memory, None);
-            self.leaving = true;
+            self.wear.is_over = true;
         }
     }
 
     pub(super) fn hold_current(&mut self) {
-        if self.channel.is_some() {
+        if self.router.is_there() {
             return self.release();
         }
         match self.detach() {

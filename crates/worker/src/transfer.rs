@@ -3,11 +3,33 @@
 use super::connection::Connection;
 use super::request::ClientGone;
 use forkyard_sys::clock;
-use forkyard_sys::socket::{Progress, Readiness, receive, send_gathered, shutdown_write, wait};
+use forkyard_sys::socket::{Progress, Readiness, receive, send, send_gathered, shutdown_write, wait};
 use std::io::IoSlice;
 use std::time::Duration;
 
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+
+/// Sends some of the bytes, as soon as there is room.
+pub(super) fn send_some(
+    connection: &Connection,
+    bytes: &[u8],
+    timeout: Duration,
+) -> Result<usize, ClientGone> {
+    loop {
+        match send(connection.socket(), bytes) {
+            Ok(Progress::Done(count)) => return Ok(count),
+            Ok(Progress::WouldBlock) => wait_for_room(connection, timeout)?,
+            Err(_) => return Err(ClientGone),
+        }
+    }
+}
+
+fn wait_for_room(connection: &Connection, timeout: Duration) -> Result<(), ClientGone> {
+    match wait(connection.socket(), Readiness::Writable, timeout) {
+        Ok(true) => Ok(()),
+        Ok(false) | Err(_) => Err(ClientGone),
+    }
+}
 
 pub(super) fn send_pieces(
     connection: &Connection,
@@ -18,11 +40,7 @@ pub(super) fn send_pieces(
     while !pieces.is_empty() {
         match send_gathered(connection.socket(), pieces) {
             Ok(Progress::Done(count)) => IoSlice::advance_slices(&mut pieces, count),
-            Ok(Progress::WouldBlock) => {
-                if !wait(connection.socket(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
-                    return Err(ClientGone);
-                }
-            }
+            Ok(Progress::WouldBlock) => wait_for_room(connection, timeout)?,
             Err(_) => return Err(ClientGone),
         }
     }

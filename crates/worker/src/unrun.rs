@@ -106,7 +106,7 @@ impl Request<'_> {
         let service = self.service();
         let writer = service.slot_writer();
         writer.refused(unrun.cause, clock::epoch_seconds(), &unrun.path, unrun.at);
-        let board = &service.board;
+        let board = &service.page.board;
         let is_used = |index: &usize| header::used(board.header(), *index);
         let pages = (0..board.slots())
             .filter(is_used)

@@ -13,6 +13,7 @@
 //! worker that was just told to exit, whose exit is an event.
 
 mod checks;
+mod concurrent;
 mod executor;
 mod kernel;
 mod ordered;

@@ -1,6 +1,7 @@
 //! C ABI: out-of-band work.
 
 use super::worker::{CWorker, several};
+use forkyard_worker::WorkError;
 use std::ffi::{c_char, c_int};
 
 /// Returns 1 if [`super::worker::forkyard_worker_next`] returned null because the worker should do out-of-band work.
@@ -24,7 +25,9 @@ pub unsafe extern "C" fn forkyard_worker_worked(worker: *mut CWorker, message: *
     let message = unsafe { super::bytes(message.cast(), length) };
     let outcome = match message {
         [] => Ok(()),
-        message => Err(String::from_utf8_lossy(message).into_owned()),
+        message => Err(WorkError::Application(
+            String::from_utf8_lossy(message).into_owned(),
+        )),
     };
     // SAFETY: the header's contract.
     if let Some(several) = unsafe { several(worker) } {

@@ -1,32 +1,24 @@
 //! Accepts connections and passes them to siblings.
 
-use super::super::acceptor::remedy;
-use super::super::keepalive::{self, Note};
+use super::super::acceptor::{is_short, pause};
+use super::super::hand_off::{self, Departing};
 use super::super::service_order::Waiting;
 use super::super::stderr_errors;
+use super::accepting::{Choice, OwnLoad};
 use super::sources::{EDGE, LISTENER};
 use super::state::WorkerState;
 use crate::pool_view;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
-use forkyard_host::listen::disallowed;
-use forkyard_scoreboard::load::Load;
-use forkyard_scoreboard::slot_writer::SlotWriter;
-use forkyard_sys::fd::{MAX_PASSED, send_with};
 use forkyard_sys::socket::{Readiness, accept, wait};
-use nix::errno::Errno;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How long a connection is left to a less busy sibling, which normally takes it within microseconds.
-const YIELD: Duration = Duration::from_millis(1);
-const YIELD_TO_IDLE: Duration = Duration::from_millis(5);
 const AT_ONCE: usize = 32;
 /// The kernel wakes the first waiting worker in order of registration, so the fewest workers that suffice pass requests
 /// on. If none waits, all get the event.
 const ONE_OF_ALL: EpollFlags = EDGE.union(EpollFlags::EPOLLEXCLUSIVE);
-const SHORT: [Errno; 4] = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
 
 impl WorkerState {
     pub(super) fn take_work(&mut self, now: Tick) {
@@ -50,21 +42,18 @@ impl WorkerState {
     }
 
     fn take_message(&mut self, now: Tick) {
-        let Some((note, sockets)) = keepalive::receive(self.sources.queue_out.as_fd()) else {
+        let latest = hand_off::latest(&self.settings.pool, now);
+        let Some((note, connections)) = hand_off::receive(self.sources.queue_out.as_fd(), latest) else {
             self.accepting.queue_is_ready = false;
             return;
         };
-        let pool = &self.settings.pool;
-        let most = now + pool.serving.client_timeout.max(pool.serving.keepalive_timeout);
-        let mut expires = note.expires.into_iter();
-        for socket in sockets {
+        for (socket, expires) in connections {
             let index = self.take_in(socket, now);
             let client = &mut self.clients[index];
             if let Some(link) = &mut client.link {
                 link.socket.spoken = note.is_spoken;
             }
-            let due = expires.next().map(|due| due.min(most));
-            if let (Some(due), Some(connection)) = (due, &mut client.connection) {
+            if let (Some(due), Some(connection)) = (expires, &mut client.connection) {
                 connection.expect_by(due);
             }
             self.heed_deadline(index);
@@ -75,33 +64,29 @@ impl WorkerState {
 
     /// Accepts a connection unless a sibling has less to do. Returns false if there is none to take.
     fn accept_one(&mut self, now: Tick) -> bool {
-        if !self.accepting.may_look() || self.router.is_some() {
-            return false;
-        }
-        let insists = self.accepting.insists(now);
-        if let Some(time) = self.leaves_to_sibling(now).filter(|_| !insists) {
-            let due = self.accepting.leave(time, now);
-            let is_watched = self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched);
-            if let Some(due) = due.filter(|_| is_watched) {
-                self.alarm.set_by(due);
+        let own = OwnLoad {
+            in_flight: self.capacity.in_flight,
+            connections: self.clients.held(),
+        };
+        let connected = || pool_view::connected(&self.page.board, self.page.own);
+        let choice = self.accepting.choose(own, self.page.siblings(), connected, now);
+        let insists = match choice {
+            Choice::Nothing => return false,
+            Choice::Leave(due) => {
+                let is_watched = self.dispatch.as_ref().is_none_or(|dispatch| dispatch.is_watched);
+                if let Some(due) = due.filter(|_| is_watched) {
+                    self.alarm.set_by(due);
+                }
+                return false;
             }
-            return false;
-        }
-        self.accepting.stop_leaving();
-        if std::mem::take(&mut self.accepting.was_strained) {
-            let slot_writer = SlotWriter::new(self.page.slot.words());
-            let siblings = pool_view::siblings(&self.page.board, self.notifier.slot());
-            self.accepting.gauge.sample_beside_many(
-                self.sources.listener.as_fd(),
-                &slot_writer,
-                siblings,
-                now,
-            );
-        }
+            Choice::Accept(insists) => insists,
+        };
+        let listener = self.sources.listener.as_fd();
+        self.gauge.sample_beside_many(listener, &self.page, now);
         let socket = match accept(self.sources.listener.as_fd()) {
             Ok(Some(socket)) => {
                 if insists {
-                    self.accepting.gathering.was_let_down(now);
+                    self.accepting.was_let_down(now);
                 }
                 socket
             }
@@ -109,42 +94,40 @@ impl WorkerState {
                 self.accepting.is_ready = false;
                 return false;
             }
-            Err(error) if SHORT.contains(&error.errno) && self.close_longest_idle() => return true,
+            Err(error) if is_short(&error) && self.close_longest_idle() => return true,
             Err(error) => {
-                if self.accepting.pause.begin(now) {
-                    log::error!("can't accept a connection: {}", remedy(&error));
-                }
+                pause(&mut self.accepting.pause, &error);
                 if let Some(due) = self.accepting.pause.deadline() {
                     self.alarm.set_by(due);
                 }
                 return false;
             }
         };
-        if let Some(index) = self.admit(socket, now) {
-            self.read(index, now);
-        }
+        self.admit(socket, now);
         true
     }
 
-    fn admit(&mut self, socket: OwnedFd, now: Tick) -> Option<usize> {
-        let accepted = self.accepting.count();
-        self.slot_writer().accepts(accepted);
+    fn admit(&mut self, socket: OwnedFd, now: Tick) {
         let pool = &self.settings.pool;
-        if let Some(why) = disallowed(&pool.listen.allowed_clients, socket.as_fd()) {
-            stderr_errors::error(pool, &why);
-            return None;
+        if let Some(why) = self.gauge.admit(&self.page, &pool.listen, socket.as_fd()) {
+            return stderr_errors::error(pool, &why);
         }
-        Some(self.take_in(socket, now))
+        let index = self.take_in(socket, now);
+        self.read(index, now);
     }
 
     /// Starts or stops watching the listening socket. A worker that would get events in place of its siblings watches
     /// only while it can accept.
     pub(super) fn mind_listener(&mut self) -> nix::Result<()> {
-        let may_take = !self.is_leaving() && (!self.is_native || self.has_room());
-        let is_wanted = may_take && self.router.is_none();
-        if is_wanted != self.accepting.is_listening {
-            self.accepting.is_listening = is_wanted;
-            let flags = if self.is_native { ONE_OF_ALL } else { EDGE };
+        let may_take = !self.is_leaving() && !self.router.is_there();
+        let is_wanted = may_take && (!self.accepting.concentrates() || self.has_room());
+        if is_wanted != self.sources.is_listening {
+            self.sources.is_listening = is_wanted;
+            let flags = if self.accepting.concentrates() {
+                ONE_OF_ALL
+            } else {
+                EDGE
+            };
             match is_wanted {
                 true => self
                     .sources
@@ -158,20 +141,22 @@ impl WorkerState {
 
     /// As [`WorkerState::mind_listener`]; events that only this worker got are passed to siblings.
     pub(super) fn update_listening(&mut self, now: Tick) {
-        let was_listening = self.accepting.is_listening;
+        let was_listening = self.sources.is_listening;
         if let Err(errno) = self.mind_listener() {
             log::error!("the listening socket can't be watched: epoll_ctl: {errno}");
         }
-        if !was_listening || self.accepting.is_listening || !self.is_native || !self.accepting.is_ready {
+        if !was_listening
+            || self.sources.is_listening
+            || !self.accepting.concentrates()
+            || !self.accepting.is_ready
+        {
             return;
         }
         for _ in 0..AT_ONCE {
             let Ok(Some(socket)) = accept(self.sources.listener.as_fd()) else {
                 break;
             };
-            if let Some(index) = self.admit(socket, now) {
-                self.read(index, now);
-            }
+            self.admit(socket, now);
         }
     }
 
@@ -211,27 +196,6 @@ impl WorkerState {
         true
     }
 
-    /// How long to leave a connection to a sibling; `None`: accept it.
-    fn leaves_to_sibling(&self, now: Tick) -> Option<Duration> {
-        if self.is_native {
-            return self.leaves_to_connected(now).then_some(YIELD);
-        }
-        if self.capacity.in_flight == 0 {
-            return None;
-        }
-        let own = Load {
-            in_flight: u32::try_from(self.capacity.in_flight).unwrap_or(u32::MAX),
-            quiet: 0,
-            has_room: true,
-            is_told: true,
-        };
-        let siblings = || pool_view::siblings(&self.page.board, self.notifier.slot());
-        if siblings().any(|sibling| sibling.has_room && sibling.in_flight == 0) {
-            return Some(YIELD_TO_IDLE);
-        }
-        own.yields_to(siblings()).then_some(YIELD)
-    }
-
     /// Passes a request on to a sibling with room, if there is one.
     pub(super) fn pass_on(&mut self, index: usize, now: Tick) {
         let Some(link) = &mut self.clients[index].link else {
@@ -251,64 +215,36 @@ impl WorkerState {
     }
 
     pub(super) fn send_away(&mut self, clients: &[usize], now: Tick) -> usize {
-        let (mut requests, mut spoken, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-        for &index in clients {
+        let mut turn = None;
+        let connections = clients.iter().filter_map(|&index| {
             let client = &self.clients[index];
-            let Some(link) = client.link.as_ref().filter(|_| client.is_portable()) else {
-                continue;
-            };
-            let waits = wait(link.socket.fd(), Readiness::Readable, Duration::ZERO);
-            match (waits, link.socket.spoken) {
-                (Ok(true), _) => requests.push(index),
-                (_, true) => spoken.push(index),
-                (_, false) => silent.push(index),
-            }
-        }
-        let turn = match requests.is_empty() {
-            true => 0,
-            false => pool_view::turn(&self.page.board, &self.sources.listener),
-        };
-        let mut sent = 0;
-        for index in requests {
-            sent += self.send_group(&[index], true, Some(Waiting { since: now, turn }));
-        }
-        for (group, is_spoken) in [(silent, false), (spoken, true)] {
-            for part in group.chunks(MAX_PASSED) {
-                sent += self.send_group(part, is_spoken, None);
-            }
-        }
-        if sent > 0 {
-            self.publish_kept();
-        }
-        sent
-    }
-
-    fn send_group(&mut self, group: &[usize], is_spoken: bool, waiting: Option<Waiting>) -> usize {
-        let sockets = group.iter().filter_map(|index| {
-            let client = &self.clients[*index];
-            Some((client.link.as_ref()?.socket.fd().as_raw_fd(), client.deadline()?))
+            let link = client.link.as_ref().filter(|_| client.is_portable())?;
+            let has_request = wait(link.socket.fd(), Readiness::Readable, Duration::ZERO) == Ok(true);
+            let waiting = has_request.then(|| Waiting {
+                since: now,
+                turn: *turn.get_or_insert_with(|| pool_view::turn(&self.page.board, &self.sources.listener)),
+            });
+            Some(Departing {
+                index,
+                socket: link.socket.fd().as_raw_fd(),
+                expires: client.deadline()?,
+                is_spoken: has_request || link.socket.spoken,
+                waiting,
+            })
         });
-        let (numbers, expires): (Vec<RawFd>, Vec<Tick>) = sockets.unzip();
-        let note = Note {
-            is_spoken,
-            waiting,
-            expires,
-        };
-        let is_sent = numbers.len() == group.len()
-            && send_with(self.sources.queue_in.as_fd(), &note.encode(), &numbers).is_ok();
-        if !is_sent {
-            return 0;
-        }
-        for index in group {
+        let sent = hand_off::send_all(self.sources.queue_in.as_fd(), connections.collect());
+        for index in &sent {
             self.hang_up(*index);
             self.clients.release(*index);
         }
-        group.len()
+        if !sent.is_empty() {
+            self.publish_kept();
+        }
+        sent.len()
     }
 
     pub(super) fn relieve(&mut self, now: Tick) {
-        let has_free = pool_view::siblings(&self.page.board, self.notifier.slot()).any(|it| it.has_room);
-        if !has_free {
+        if !self.page.siblings().any(|it| it.has_room) {
             return;
         }
         self.send_away(&self.clients.idle(), now);

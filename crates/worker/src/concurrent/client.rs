@@ -2,6 +2,7 @@
 
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
+use super::super::router_channel::Session;
 use fastcgi::{Connection, Params, Phase};
 use forkyard_base::tick::Tick;
 use nix::sys::epoll::EpollFlags;
@@ -15,14 +16,8 @@ pub(super) struct Client {
     pub connection: Option<Box<Connection<Tick>>>,
     /// From its start to the end of its answer.
     pub request: Option<RunningRequest>,
+    /// A router has given the connection.
     pub session: Option<Session>,
-}
-
-/// A router has given the connection for one request.
-#[derive(Debug)]
-pub(super) struct Session {
-    pub number: u64,
-    pub is_answered: bool,
 }
 
 /// A socket, and the kernel's reports about it.

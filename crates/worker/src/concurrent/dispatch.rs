@@ -15,7 +15,7 @@ pub(super) enum Wait {
 
 #[derive(Debug, Default)]
 pub(super) struct Dispatch {
-    requests: VecDeque<Vec<u8>>,
+    requests: VecDeque<(u64, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
     given: usize,
     /// Timed-out requests among them; their threads may never return.
@@ -33,16 +33,16 @@ impl Dispatch {
         self.given += 1;
         let mut record = Events::in_memory(self.spare.pop().unwrap_or_default());
         record.request(token, params, body, is_whole);
-        self.requests.push_back(record.into_bytes());
+        self.requests.push_back((token, record.into_bytes()));
     }
 
     pub(super) fn take(&mut self, memory: &mut Vec<u8>) -> Option<u64> {
-        let record = self.requests.pop_front()?;
+        let (token, record) = self.requests.pop_front()?;
         let used = std::mem::replace(memory, record);
         if self.spare.len() < SPARES && used.capacity() <= SPARE_BYTES {
             self.spare.push(used);
         }
-        Events::token(memory)
+        Some(token)
     }
 
     pub(super) fn untaken(&self) -> usize {

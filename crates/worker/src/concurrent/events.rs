@@ -51,11 +51,6 @@ impl Events {
         self.bytes
     }
 
-    pub(super) fn token(record: &[u8]) -> Option<u64> {
-        let token = record.get(8..HEAD_BYTES)?;
-        Some(u64::from_ne_bytes(token.try_into().ok()?))
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -18,6 +18,7 @@ impl WorkerState {
 
     fn read_what_is_there(&mut self, index: usize, now: Tick) {
         loop {
+            let passes_on = !self.has_room() && !self.router.is_there();
             let client = &mut self.clients[index];
             let (Some(link), Some(connection)) = (&mut client.link, &mut client.connection) else {
                 return;
@@ -25,13 +26,9 @@ impl WorkerState {
             if !link.readable || !connection.wants_input() {
                 return;
             }
-            if connection.phase() == Phase::Idle && !self.has_room() && self.router.is_none() {
+            if connection.phase() == Phase::Idle && passes_on {
                 return self.pass_on(index, now);
             }
-            let client = &mut self.clients[index];
-            let (Some(link), Some(connection)) = (&mut client.link, &mut client.connection) else {
-                return;
-            };
             match receive(link.socket.fd(), &mut self.scratch[..READ_BYTES]) {
                 Ok(Progress::Done(0)) => {
                     link.readable = false;
@@ -129,7 +126,7 @@ impl WorkerState {
             recorder.describe(&description(params), params, peer);
         }
         self.begin_request(index, recorder, None, now);
-        self.accepting.was_strained |= self.is_full();
+        self.gauge.was_strained |= self.is_full();
         if self.answer_builtin(index, now) {
             return;
         }
@@ -140,7 +137,9 @@ impl WorkerState {
         let (body, is_whole) = (connection.first_body(), connection.body_ended());
         match &mut self.dispatch {
             Some(dispatch) => dispatch.give(token, connection.params(), body, is_whole),
-            None if self.is_native => self.events.request(token, &Params::new(), body, is_whole),
+            None if self.accepting.concentrates() => {
+                self.events.request(token, &Params::new(), body, is_whole)
+            }
             None => self.events.request(token, connection.params(), body, is_whole),
         }
         connection.first_body_taken();

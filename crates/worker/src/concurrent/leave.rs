@@ -1,17 +1,19 @@
 //! How a worker with several requests exits, creates a preloader and does out-of-band work.
 
 use super::super::memory;
-use super::super::out_of_band::{Want, is_alone, postponed};
+use super::super::memory::Occasion;
+use super::super::out_of_band::{WorkError, report};
 use super::super::promotion::{self, MasterMessage, Promotion};
 use super::client::Client;
 use super::dispatch::Dispatch;
 use super::events::EventKind;
+use super::quiet::FULL_FOR;
 use super::state::{WorkerState, has_program};
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
 use forkyard_protocol::accept_notify::RestartReason;
 use forkyard_protocol::counters::ExitCause;
-use forkyard_scoreboard::{RequestStage, header};
+use forkyard_scoreboard::RequestStage;
 use forkyard_sys::clock;
 use std::os::fd::AsFd;
 
@@ -23,8 +25,9 @@ use std::os::fd::AsFd;
 ///     ▼ │ end of work            │ end of work
 ///   Working ──── leave ────▶ LastWork
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
+    #[default]
     Serving,
     Working,
     /// It takes no more requests.
@@ -60,7 +63,7 @@ impl Life {
 }
 
 /// How and when the worker exits.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Departure {
     pub life: Life,
     /// When to look whether requests wait that no worker takes.
@@ -68,17 +71,6 @@ pub(super) struct Departure {
     /// The descriptors for the preloader that this worker becomes at its end.
     pub promotion: Option<Promotion>,
     pub exit_code: i32,
-}
-
-impl Default for Departure {
-    fn default() -> Departure {
-        Departure {
-            life: Life::Serving,
-            due: None,
-            promotion: None,
-            exit_code: 0,
-        }
-    }
 }
 
 impl WorkerState {
@@ -106,13 +98,13 @@ impl WorkerState {
         if self.capacity.in_flight == 0 {
             // The master no longer counts it as available, even if the application still runs.
             self.slot_writer().stage(RequestStage::Finished);
-            if self.router.is_none() {
+            if !self.router.is_there() {
                 self.show_busy(now);
             }
         }
-        self.departure.due = Some(WorkerState::first_departure_look(now));
+        self.departure.due = Some(now + FULL_FOR);
         self.alarm.set_by(now);
-        if self.router.is_none() {
+        if !self.router.is_there() {
             let _ = self.sources.epoll.delete(&self.sources.queue_out);
         }
         self.update_listening(now);
@@ -121,7 +113,7 @@ impl WorkerState {
 
     /// Exits after `max_requests` or `memory_limit`.
     pub(super) fn check_limits(&mut self, now: Tick) {
-        if self.wear.is_candidate(self.settings.refork_at) {
+        if self.wear.is_candidate() {
             self.notifier.tell_mold_candidate();
         }
         self.limit_memory(now);
@@ -132,10 +124,10 @@ impl WorkerState {
 
     /// Checks `memory_limit` once a second. With a router, the router decides.
     pub(super) fn limit_memory(&mut self, now: Tick) {
-        if self.router.is_some() {
+        if self.router.is_there() {
             return;
         }
-        let Some(used) = self.wear.beyond_limit() else {
+        let Some(used) = self.wear.beyond_limit(Occasion::Second) else {
             return;
         };
         if has_program(&self.settings.pool) {
@@ -155,7 +147,7 @@ impl WorkerState {
     }
 
     pub(super) fn look_if_done(&mut self) {
-        if !self.is_leaving() && header::retire(self.page.board.header(), self.notifier.slot()) {
+        if !self.is_leaving() && self.page.must_retire() {
             self.leave(clock::now());
         }
         if self.departure.life != Life::Finishing {
@@ -173,7 +165,7 @@ impl WorkerState {
             return;
         }
         self.departure.life = Life::Done;
-        self.hand_back_all();
+        self.router.hand_back_all(&mut self.scratch, self.want);
         for index in self.clients.idle() {
             self.close(index);
         }
@@ -182,7 +174,7 @@ impl WorkerState {
 
     pub(super) fn ask_for_work(&mut self) {
         self.want = self.want.ask();
-        if self.router.is_some() {
+        if self.router.is_there() {
             return;
         }
         if let Some(due) = self.want.due() {
@@ -192,51 +184,38 @@ impl WorkerState {
 
     /// Starts out-of-band work if the worker has nothing else to do and no sibling is working.
     pub(super) fn look_for_work(&mut self, events: usize, now: Tick) {
-        let is_due = self.want.due().is_some_and(|due| due <= now) && self.router.is_none();
+        let is_due = self.want.due().is_some_and(|due| due <= now) && !self.router.is_there();
         if !is_due || self.occupied() > 0 || self.departure.life != Life::Serving {
             return;
         }
         if events > 1 || !self.events.is_empty() {
             return self.alarm.set_by(now);
         }
-        let slot = self.notifier.slot();
-        if is_alone(&self.page.board, slot) {
-            self.begin_work(now);
-            if is_alone(&self.page.board, slot) {
-                return self.tell(EventKind::Work, 0);
-            }
-            self.departure.life = self.departure.life.end_work();
-            self.slot_writer().idle(now);
-            self.publish_load();
+        if self.want.claims(&self.page, &mut self.notifier, now) {
+            return self.is_at_work();
         }
-        self.want = postponed(slot);
         if let Some(due) = self.want.due() {
             self.alarm.set_by(due);
         }
     }
 
-    pub(super) fn begin_work(&mut self, now: Tick) {
-        self.want = Want::Nothing;
+    pub(super) fn is_at_work(&mut self) {
         self.departure.life = Life::Working;
         self.publish_load();
-        self.slot_writer().accepted(now);
-        self.slot_writer().working(now);
-        self.show_busy(now);
+        self.tell(EventKind::Work, 0);
     }
 
-    pub(super) fn out_of_band_done(&mut self, outcome: Result<(), String>) {
+    pub(super) fn out_of_band_done(&mut self, outcome: Result<(), WorkError>) {
         if !self.departure.life.is_working() {
             return;
         }
-        if let Err(problem) = &outcome {
-            log::error!("out-of-band work failed: {problem}");
-        }
+        let is_well = report(outcome);
         let now = clock::now();
         self.departure.life = self.departure.life.end_work();
         self.slot_writer().finished(0, 0);
         self.slot_writer().idle(now);
         self.publish_load();
-        self.tell_worked(outcome.is_ok());
+        self.router.end_work(is_well, &mut self.want);
         self.alarm.set_by(now);
     }
 }

@@ -4,17 +4,16 @@
 //! [`Concurrent::send`] takes answers. No call blocks. A connection has one request at a time.
 //!
 //! All workers are notified of a new connection; the least busy accepts it and busier ones leave it to siblings for a
-//! moment. Workers that only pass requests on concentrate connections instead ([`gather`]). A request on a kept
+//! moment. Workers that only pass requests on concentrate connections instead ([`accepting`]). A request on a kept
 //! connection stays with its worker, unless that is full or its event loop is blocked ([`watch`]); then it goes through
 //! the hand-off queue.
 
 mod accept;
-mod accepting;
+pub mod accepting;
 mod client;
 mod clients;
 mod dispatch;
 mod events;
-mod gather;
 mod input;
 mod leave;
 mod native;
@@ -29,7 +28,6 @@ mod threads;
 mod times;
 mod visits;
 mod watch;
-mod wear;
 
 pub use fastcgi::Piece;
 pub use native::{Event, OWN, Records, is_of_worker};
@@ -60,10 +58,9 @@ impl Concurrent {
     /// # Errors
     /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Concurrent, Error> {
-        super::stderr_errors::at_begin(&context.settings.pool);
         let state = WorkerState::begin(context, own)?;
         Ok(Concurrent {
-            watch: (!state.is_native).then(Watch::default),
+            watch: (!state.accepting.concentrates()).then(Watch::default),
             shared: Shared::new(state),
             handed: Vec::new(),
         })

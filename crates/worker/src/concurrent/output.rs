@@ -1,13 +1,11 @@
 //! Sends answers.
 
 use super::super::builtin;
-use super::super::snapshot;
 use super::client::RunningRequest;
 use super::events::EventKind;
 use super::state::WorkerState;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
-use forkyard_scoreboard::RequestStage;
 use forkyard_sys::socket::{Progress, send, shutdown_read};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -175,7 +173,7 @@ impl WorkerState {
         if !self.is_full() {
             self.capacity.quiet.has_room();
         }
-        self.wear.has_served();
+        self.wear.served += 1;
         self.publish_load();
         self.show_end(now.since(request.taken), now);
         self.check_limits(now);
@@ -260,13 +258,10 @@ impl WorkerState {
         };
         let params = connection.params();
         let uri = params.get(b"SCRIPT_NAME").unwrap_or_default();
-        let pool = &self.settings.pool;
-        let begins = || self.slot_writer().stage(RequestStage::Executing);
-        let taken = || builtin::of_pool(&self.settings, &self.page.board, self.sources.listener.as_fd());
-        let Some(answer) = builtin::of(pool, params, uri, begins, taken) else {
+        let listener = self.sources.listener.as_fd();
+        let Some(bytes) = builtin::answer(&self.settings, &self.page, listener, params, uri, b"") else {
             return false;
         };
-        let bytes = snapshot::encode(&answer, b"");
         match self.send(index, &bytes, When::Last, now) {
             Sent::Taken { count, is_full: true } => self.send_rest(index, &bytes[count..], now),
             Sent::Taken { .. } => {}

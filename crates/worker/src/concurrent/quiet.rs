@@ -5,7 +5,6 @@
 
 use super::leave::Life;
 use super::state::WorkerState;
-use crate::pool_view;
 use forkyard_base::tick::Tick;
 use forkyard_config::Requests;
 use forkyard_scoreboard::layout::slot;
@@ -15,7 +14,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 const QUIET_AFTER: Duration = Duration::from_secs(1);
-const FULL_FOR: Duration = Duration::from_secs(2);
+pub(super) const FULL_FOR: Duration = Duration::from_secs(2);
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -86,7 +85,7 @@ impl WorkerState {
 
     /// Threads stay occupied anyway, and workers that pass requests on are limited by descriptors.
     fn leaves_out_quiet(&self) -> bool {
-        self.dispatch.is_none() && !self.is_native
+        self.dispatch.is_none() && !self.accepting.concentrates()
     }
 
     pub(super) fn was_sent(&mut self, index: usize, now: Tick) {
@@ -149,20 +148,16 @@ impl WorkerState {
         }
     }
 
-    pub(super) fn first_departure_look(now: Tick) -> Tick {
-        now + FULL_FOR
-    }
-
     fn is_worth_saying(&self, now: Tick) -> bool {
-        if self.router.is_some() || !self.has_waiting() {
+        if self.router.is_there() || !self.has_waiting() {
             return false;
         }
-        let own = self.notifier.slot();
         let is_used = |index: &usize| header::used(self.page.board.header(), *index);
         let slots = self.page.board.slots();
-        let siblings = || pool_view::siblings(&self.page.board, own);
         // The master may create more, and new workers have not reported yet.
-        if !(0..slots).all(|index| is_used(&index)) || siblings().any(|it| it.has_room || !it.is_told) {
+        if !(0..slots).all(|index| is_used(&index))
+            || self.page.siblings().any(|it| it.has_room || !it.is_told)
+        {
             return false;
         }
         let pages = (0..slots).filter_map(|index| self.page.board.slot(index));
@@ -182,9 +177,8 @@ impl WorkerState {
             return;
         }
         let slots = self.page.board.slots();
-        let siblings = pool_view::siblings(&self.page.board, self.notifier.slot());
         let (mut open, mut quiet) = (0, 0);
-        for load in siblings.chain([self.capacity.load(false)]) {
+        for load in self.page.siblings().chain([self.capacity.load(false)]) {
             open += u64::from(load.in_flight);
             quiet += u64::from(load.quiet);
         }

@@ -1,5 +1,6 @@
 //! A worker's state behind a lock, and what its threads and the event loop's thread do alike.
 
+use super::super::out_of_band::WorkError;
 use super::super::promotion::Promotion;
 use super::state::WorkerState;
 use super::{Sent, When};
@@ -22,20 +23,22 @@ impl Several {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends text to the web server's error log.
-    pub fn send_error(&self, token: u64, bytes: &[u8]) {
+    /// Acts on a request, unless it has ended.
+    pub(super) fn with(&self, token: u64, act: impl FnOnce(&mut WorkerState, usize)) {
         let mut state = self.lock();
         if let Some(index) = state.clients.find(token) {
-            state.put_error(index, bytes);
+            act(&mut state, index);
         }
+    }
+
+    /// Sends text to the web server's error log.
+    pub fn send_error(&self, token: u64, bytes: &[u8]) {
+        self.with(token, |state, index| state.put_error(index, bytes));
     }
 
     /// Gives up a request without a complete answer.
     pub fn abandon(&self, token: u64) {
-        let mut state = self.lock();
-        if let Some(index) = state.clients.find(token) {
-            state.break_off(index, clock::now());
-        }
+        self.with(token, |state, index| state.break_off(index, clock::now()));
     }
 
     /// Makes the worker exit after its current requests.
@@ -49,7 +52,7 @@ impl Several {
     }
 
     /// Ends out-of-band work; an error is logged.
-    pub fn out_of_band_done(&self, outcome: Result<(), String>) {
+    pub fn out_of_band_done(&self, outcome: Result<(), WorkError>) {
         self.lock().out_of_band_done(outcome);
     }
 

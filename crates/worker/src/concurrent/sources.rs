@@ -1,8 +1,7 @@
 //! The descriptors of a worker that are not connections.
 
 use super::native::SOURCES;
-use forkyard_sys::Error;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -25,28 +24,13 @@ pub(super) struct Sources {
     pub queue_in: OwnedFd,
     pub queue_out: OwnedFd,
     pub stop_pipe: OwnedFd,
+    /// For the access log.
+    pub access: Option<OwnedFd>,
+    /// The listening socket is watched.
+    pub is_listening: bool,
 }
 
 impl Sources {
-    /// `queue`: into and out of the hand-off queue.
-    pub(super) fn new(
-        listener: OwnedFd,
-        http: Option<OwnedFd>,
-        (queue_in, queue_out): (OwnedFd, OwnedFd),
-        stop_pipe: OwnedFd,
-    ) -> Result<Sources, Error> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
-        let epoll = epoll.map_err(|errno| Error::new("epoll_create1", "", errno))?;
-        Ok(Sources {
-            epoll: Arc::new(epoll),
-            listener,
-            http,
-            queue_in,
-            queue_out,
-            stop_pipe,
-        })
-    }
-
     /// Watches all but the listening sockets. A worker with a router has no hand-off queue.
     pub(super) fn watch(&self, alarm: BorrowedFd<'_>, router: Option<BorrowedFd<'_>>) -> nix::Result<()> {
         let readable = |data| EpollEvent::new(EpollFlags::EPOLLIN, data);

@@ -4,31 +4,36 @@ use super::super::EXIT_SOFTWARE;
 use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
-use super::super::context::{GenerationContext, Settings, WorkerContext};
+use super::super::context::{GenerationContext, Settings, WorkerContext, most_descriptors};
+use super::super::gauge::Gauge;
 use super::super::out_of_band::Want;
-use super::accepting::Accepting;
+use super::super::page::Page;
+use super::super::router_channel::Router;
+use super::super::stderr_errors;
+use super::super::wear::Wear;
+use super::accepting::{self, Accepting};
 use super::client::Link;
 use super::clients::Clients;
 use super::dispatch::Dispatch;
 use super::events::{EventKind, Events};
 use super::leave::{Departure, Life};
 use super::quiet::Quiet;
-use super::routed::Router;
 use super::shown::ShownRequest;
 use super::sources::{ALARM, EDGE, LISTENER, QUEUE, ROUTER, STOP_PIPE, Sources};
 use super::times::Alarm;
-use super::wear::Wear;
 use fastcgi::{Connection, Phase, Timeouts};
 use forkyard_base::tick::Tick;
-use forkyard_config::{AccessLog, Pool, Requests};
+use forkyard_config::{Pool, Requests};
 use forkyard_protocol::channel::FromWorker;
 use forkyard_scoreboard::load::Load;
 use forkyard_scoreboard::slot_writer::SlotWriter;
-use forkyard_scoreboard::{Reader, Slot};
-use forkyard_sys::{Error, clock, identity, sender};
+use forkyard_sys::error::Named;
+use forkyard_sys::{Error, clock, sender};
 use nix::errno::Errno;
-use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
-use std::os::fd::{AsFd, OwnedFd};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 pub(super) const EVENTS: usize = 64;
 pub(super) const READ_BYTES: usize = 128 * 1024;
@@ -37,25 +42,11 @@ pub(super) const READ_BYTES: usize = 128 * 1024;
 const CLIENT: EpollFlags = EDGE.union(EpollFlags::EPOLLRDHUP);
 const CLIENT_WITHOUT_ROOM: EpollFlags = CLIENT.union(EpollFlags::EPOLLOUT);
 
-const OTHER_DESCRIPTORS: u64 = 64;
+const OTHER_DESCRIPTORS: usize = 64;
 /// Idle connections may use a quarter of the descriptors; the rest is for requests and the application.
-const IDLE_PART: u64 = 4;
-
-fn most_idle_connections() -> usize {
-    let all = identity::most_descriptors().unwrap_or(0);
-    usize::try_from(all / IDLE_PART).unwrap_or(usize::MAX)
-}
-
+const IDLE_PART: usize = 4;
 /// Half of the descriptors are for idle streams and WebSockets.
-fn most_quiet() -> usize {
-    let all = identity::most_descriptors().unwrap_or(0);
-    usize::try_from(all / 2).unwrap_or(usize::MAX)
-}
-
-fn most_requests_by_descriptors() -> usize {
-    let all = identity::most_descriptors().unwrap_or(0);
-    usize::try_from(all.saturating_sub(OTHER_DESCRIPTORS) / 2).unwrap_or(usize::MAX)
-}
+const QUIET_PART: usize = 2;
 
 pub(super) fn has_program(pool: &Pool) -> bool {
     pool.application.program().is_some()
@@ -77,8 +68,8 @@ impl Capacity {
         Capacity {
             in_flight: 0,
             limit: limit.max(1),
-            quiet: Quiet::new(most_quiet()),
-            most_idle: most_idle_connections(),
+            quiet: Quiet::new(most_descriptors() / QUIET_PART),
+            most_idle: most_descriptors() / IDLE_PART,
         }
     }
 
@@ -90,32 +81,6 @@ impl Capacity {
             has_room,
             is_told: true,
         }
-    }
-}
-
-/// The scoreboard, and the worker's own slot in it.
-#[derive(Debug)]
-pub(super) struct Page {
-    pub board: Reader,
-    pub slot: Slot,
-    access: Option<(AccessLog, OwnedFd)>,
-}
-
-impl Page {
-    pub(super) fn writer(&self) -> SlotWriter<'_> {
-        SlotWriter::new(self.slot.words())
-    }
-
-    /// The recorder of a request for the access log, if the pool has one.
-    fn recorder(&self, settings: &Settings) -> Option<Box<Recorder>> {
-        let (access, shelf) = self.access.as_ref()?;
-        let (access, name, shelf) = (
-            access.clone(),
-            settings.pool.name.clone(),
-            shelf.try_clone().ok()?,
-        );
-        let recorder = Recorder::new(access, name, settings.log_limit, shelf, self.board.header());
-        Some(Box::new(recorder))
     }
 }
 
@@ -132,7 +97,7 @@ pub(super) struct WorkerState {
     pub settings: Settings,
     pub sources: Sources,
     pub page: Page,
-    pub router: Option<Router>,
+    pub router: Router,
     pub notifier: AcceptNotifier,
     pub alarm: Alarm,
     pub clients: Clients,
@@ -142,65 +107,77 @@ pub(super) struct WorkerState {
     pub dispatch: Option<Dispatch>,
     pub capacity: Capacity,
     pub accepting: Accepting,
+    pub gauge: Gauge,
     pub wear: Wear,
     pub shown: ShownRequest,
     pub turns: Turns,
-    /// The event loop only passes requests on ([`super::native`]).
-    pub is_native: bool,
     pub want: Want,
     pub departure: Departure,
 }
 
 impl WorkerState {
     pub(super) fn begin(context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
+        stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
-        let slots = context.settings.slots as usize;
-        let board = Reader::map(context.board_readable.as_fd(), slots)?;
-        let slot = Slot::map(context.board_writable.as_fd(), own.slot as usize)?;
         sender::install(None);
-        slot.note_senders();
+        let page = Page::open(&context, own.slot)?;
         drop(context.board_writable);
-        let failed = |call: &'static str| move |errno| Error::new(call, "", errno);
-        let queue = (context.queue_in, context.queue_out);
-        let sources = Sources::new(context.listener, context.http, queue, own.stop_pipe)?;
-        let router = own.channel.map(Router::new);
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).named("epoll_create1", "")?;
+        let sources = Sources {
+            epoll: Arc::new(epoll),
+            listener: context.listener,
+            http: context.http,
+            queue_in: context.queue_in,
+            queue_out: context.queue_out,
+            stop_pipe: own.stop_pipe,
+            access: context.access,
+            is_listening: false,
+        };
+        let router = Router::new(own.channel);
         let application = &context.settings.pool.application;
         let is_native = application.traits().requests == Requests::Forwarded;
         let limit = match is_native {
-            true => most_requests_by_descriptors(),
+            true => most_descriptors().saturating_sub(OTHER_DESCRIPTORS) / 2,
             false => application.concurrency() as usize,
         };
-        let access = context.settings.pool.logs.access.clone().zip(context.access);
-        let room_for_router = router.as_ref().map_or(0, |_| super::routed::MESSAGE_BYTES);
+        let is_routed = router.is_there();
+        let room_for_router = if is_routed {
+            super::routed::MESSAGE_BYTES
+        } else {
+            0
+        };
+        let mut wear = Wear::new(&context.settings);
+        if has_program(&context.settings.pool) {
+            wear.leave_requests_to_program();
+        }
+        let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let enough = is_native.then(|| accepting::enough(processors()));
         let mut state = WorkerState {
-            page: Page { board, slot, access },
+            page,
             sources,
             notifier: AcceptNotifier::new(own.slot as usize, context.accept_notify, &context.settings),
-            alarm: Alarm::new().map_err(failed("timerfd_create"))?,
+            alarm: Alarm::new().named("timerfd_create", "")?,
             clients: Clients::default(),
             scratch: vec![0; READ_BYTES + room_for_router].into_boxed_slice(),
             router,
             events: Events::default(),
             dispatch: None,
             capacity: Capacity::new(limit),
-            accepting: Accepting::begin(is_native),
-            wear: Wear::new(&context.settings.pool),
+            accepting: Accepting::begin(enough, is_routed),
+            gauge: Gauge::default(),
+            wear,
             shown: ShownRequest::default(),
             turns: Turns::default(),
-            is_native,
             want: Want::Nothing,
             departure: Departure::default(),
             settings: context.settings,
         };
-        let channel = state.router.as_ref().map(Router::channel);
         state
             .sources
-            .watch(state.alarm.fd(), channel)
+            .watch(state.alarm.fd(), state.router.fd())
             .and_then(|()| state.mind_listener())
-            .map_err(failed("epoll_ctl"))?;
-        let now = clock::now();
-        let pid = std::process::id() as i32;
-        state.slot_writer().begin(pid, clock::epoch_seconds(), now);
+            .named("epoll_ctl", "")?;
+        state.page.begin();
         Ok(state)
     }
 
@@ -231,9 +208,9 @@ impl WorkerState {
             self.notifier.tell_first();
         }
         if std::mem::take(&mut self.turns.is_held_up) {
-            self.accepting.was_strained = true;
+            self.gauge.was_strained = true;
             self.publish_load();
-            self.tell_held_up();
+            self.router.tell_held_up(false);
         }
         for event in ready {
             match event.data() {
@@ -265,12 +242,8 @@ impl WorkerState {
 
     pub(super) fn could_do_more(&self) -> bool {
         let is_there = self.accepting.queue_is_ready || !self.clients.waiting.is_empty();
-        // Without a request it leaves nothing to siblings, unless connections are concentrated.
-        let leaves_nothing = self.capacity.in_flight == 0 && !self.is_native;
-        let insists_at = self.accepting.insists_at();
-        let may_accept = || leaves_nothing || insists_at.is_none_or(|due| due <= clock::now());
-        let accepts = self.accepting.may_look() && may_accept();
-        self.has_room() && (is_there || (accepts && self.router.is_none()))
+        let in_flight = self.capacity.in_flight;
+        self.has_room() && (is_there || self.accepting.could_take(in_flight, clock::now))
     }
 
     fn see(&mut self, token: u64, flags: EpollFlags, now: Tick) {
@@ -375,7 +348,8 @@ impl WorkerState {
     }
 
     pub(super) fn recorder(&self) -> Option<Box<Recorder>> {
-        self.page.recorder(&self.settings)
+        let shelf = self.sources.access.as_ref()?.try_clone().ok();
+        self.page.recorder(&self.settings, shelf)
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -389,7 +363,7 @@ impl WorkerState {
 
     /// Shows the worker as busy, with the master's notices ([`AcceptNotifier::take_up`]).
     pub(super) fn show_busy(&mut self, now: Tick) {
-        self.notifier.take_up(&self.page.board, &self.page.writer(), now);
+        self.notifier.take_up(&self.page, now);
     }
 
     pub(super) fn publish_kept(&self) {

@@ -54,7 +54,6 @@ impl Threads {
     /// # Errors
     /// A system call failed; the process must exit.
     pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Threads, Error> {
-        super::super::stderr_errors::at_begin(&context.settings.pool);
         let mut state = WorkerState::begin(context, own)?;
         state.dispatch = Some(Dispatch::default());
         Ok(Threads {

@@ -1,5 +1,6 @@
 //! Timeouts: one timer in the worker's epoll.
 
+use super::accepting::Schedule;
 use super::client::AnswerPhase;
 use super::events::EventKind;
 use super::state::WorkerState;
@@ -12,18 +13,18 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Rings no later than the earliest time that it was set to.
 #[derive(Debug)]
 pub(super) struct Alarm {
     timer: TimerFd,
-    set: Option<Tick>,
+    schedule: Schedule,
 }
 
 impl Alarm {
     pub(super) fn new() -> nix::Result<Alarm> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
-        Ok(Alarm { timer, set: None })
+        let schedule = Schedule::default();
+        Ok(Alarm { timer, schedule })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -31,10 +32,9 @@ impl Alarm {
     }
 
     pub(super) fn set_by(&mut self, due: Tick) {
-        if self.set.is_some_and(|set| set <= due) {
+        if !self.schedule.set_by(due) {
             return;
         }
-        self.set = Some(due);
         let due = TimeSpec::from_duration(Duration::from_nanos(due.as_nanos().max(1)));
         let set = self
             .timer
@@ -45,7 +45,7 @@ impl Alarm {
     }
 
     fn silence(&mut self) {
-        self.set = None;
+        self.schedule.ring();
         let _ = nix::unistd::read(&self.timer, &mut [0; 8]);
     }
 }
@@ -66,7 +66,7 @@ impl WorkerState {
         self.settle(now);
         self.mind_departure(now);
         if self.memory_due().is_some_and(|due| due <= now) {
-            match self.router.is_some() {
+            match self.router.is_there() {
                 true => self.measure(),
                 false => self.limit_memory(now),
             }

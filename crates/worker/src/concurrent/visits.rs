@@ -7,8 +7,6 @@ use super::leave::Life;
 use super::state::WorkerState;
 use fastcgi::Params;
 use forkyard_base::tick::Tick;
-use forkyard_config::Listen;
-use forkyard_host::listen::disallowed;
 use forkyard_sys::clock;
 use forkyard_sys::socket::accept;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -35,26 +33,19 @@ impl Concurrent {
                 return None;
             }
         };
-        self.count_accepted();
-        match self.refuses(client.as_fd()) {
+        let WorkerState {
+            gauge,
+            page,
+            settings,
+            ..
+        } = &mut *self.lock();
+        match gauge.admit(page, settings.pool.http_listen.as_ref()?, client.as_fd()) {
             Some(why) => {
                 log::error!("{why}");
                 None
             }
             None => Some(client),
         }
-    }
-
-    fn refuses(&self, client: BorrowedFd<'_>) -> Option<String> {
-        let state = self.lock();
-        let listen: &Listen = state.settings.pool.http_listen.as_ref()?;
-        disallowed(&listen.allowed_clients, client)
-    }
-
-    fn count_accepted(&mut self) {
-        let mut state = self.lock();
-        let accepted = state.accepting.count();
-        state.slot_writer().accepts(accepted);
     }
 
     /// Registers a request that the event loop serves itself and returns its id. End it with [`Concurrent::send`] (the
@@ -73,8 +64,7 @@ impl Concurrent {
 
     /// Removes a request's time limit, because its connection is long-lived.
     pub fn is_endless(&mut self, token: u64) {
-        let mut state = self.lock();
-        if let Some(index) = state.clients.find(token) {
+        self.with(token, |state, index| {
             let now = clock::now();
             if let Some(request) = &mut state.clients[index].request {
                 request.answer = AnswerPhase::Endless;
@@ -82,18 +72,17 @@ impl Concurrent {
             }
             state.was_sent(index, now);
             state.show(now);
-        }
+        });
     }
 
     /// Reports that part of an answer was sent, or that it has started.
     pub fn was_sent(&mut self, token: u64) {
-        let mut state = self.lock();
-        if let Some(index) = state.clients.find(token) {
+        self.with(token, |state, index| {
             if let Some(request) = &mut state.clients[index].request {
                 request.begin_answer();
             }
             state.was_sent(index, clock::now());
-        }
+        });
     }
 
     /// The client timeout.

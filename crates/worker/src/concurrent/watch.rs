@@ -113,10 +113,10 @@ impl WorkerState {
         }
         if !std::mem::replace(&mut self.turns.is_held_up, true) {
             self.publish_load();
-            self.tell_held_up();
+            self.router.tell_held_up(true);
             self.show_busy(now);
         }
-        if self.router.is_none() && self.page.board.slots() > 1 {
+        if !self.router.is_there() && self.page.board.slots() > 1 {
             self.relieve(now);
         }
     }

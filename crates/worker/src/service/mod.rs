@@ -5,18 +5,20 @@ mod writing;
 
 use super::access::Recorder;
 use super::connection::Connection;
-use super::context::Settings;
+use super::context::{Settings, most_descriptors};
 use super::cpu::Cost;
 use super::idle_watch::IdleWatch;
-use super::memory::Scale;
 use super::out_of_band::Want;
-use super::routed::Channel;
+use super::page::Page;
+use super::routed;
+use super::router_channel::{Router, Session};
 use super::timeout_response::TimeoutResponse;
+use super::wear::Wear;
 use fastcgi::{Output, Params};
 use forkyard_base::tick::Tick;
+use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::{Description, SlotWriter};
-use forkyard_scoreboard::{Reader, RequestStage, Slot};
-use forkyard_sys::{clock, identity};
+use forkyard_sys::clock;
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -38,9 +40,8 @@ pub(super) enum NoRequest {
 pub(super) struct Service {
     pub(super) settings: Settings,
     pub(super) listener: Arc<OwnedFd>,
-    pub(super) board: Arc<Reader>,
+    pub(super) page: Page,
     pub(super) idle_watch: IdleWatch,
-    slot: Slot,
     pub(super) input: Box<[u8]>,
     pub(super) start: usize,
     pub(super) end: usize,
@@ -58,8 +59,6 @@ pub(super) struct Service {
     finished: bool,
     client_gone: bool,
     pub(super) want: Want,
-    /// The runtime wants the worker to exit.
-    pub(super) leaving: bool,
     /// Idle connections shown in the scoreboard.
     pub(super) kept: Cell<u64>,
     pub(super) taken: Tick,
@@ -71,37 +70,35 @@ pub(super) struct Service {
     pub(super) recorder: Option<Box<Recorder>>,
     pub(super) app_status: u32,
     timeout_response: TimeoutResponse,
-    pub(super) channel: Option<Channel>,
-    /// The pid of the backend, or of the process that got the last request; 0: none.
-    pub(super) program: i32,
-    pub(super) scale: Option<Scale>,
+    pub(super) router: Router,
+    /// The router has given the connection.
+    pub(super) session: Option<Session>,
+    pub(super) wear: Wear,
     /// The most idle connections to hold.
     pub(super) most_idle: usize,
-}
-
-fn most_idle() -> usize {
-    let soft = identity::most_descriptors().unwrap_or(0);
-    usize::try_from(soft / 2).unwrap_or(usize::MAX).max(LEAST_IDLE)
 }
 
 impl Service {
     pub(super) fn new(
         settings: Settings,
         listener: Arc<OwnedFd>,
-        board: Arc<Reader>,
-        slot: Slot,
+        page: Page,
+        router: Router,
         idle_watch: IdleWatch,
         recorder: Option<Box<Recorder>>,
     ) -> Service {
-        let scale = Scale::new(&settings.pool);
+        let input_bytes = if router.is_there() {
+            routed::INPUT_BYTES
+        } else {
+            INPUT_BYTES
+        };
         Service {
-            scale,
+            wear: Wear::new(&settings),
             settings,
             listener,
-            board,
+            page,
             idle_watch,
-            slot,
-            input: vec![0; INPUT_BYTES].into_boxed_slice(),
+            input: vec![0; input_bytes].into_boxed_slice(),
             start: 0,
             end: 0,
             output: Output::new(),
@@ -113,7 +110,6 @@ impl Service {
             finished: true,
             client_gone: false,
             want: Want::Nothing,
-            leaving: false,
             kept: Cell::new(0),
             taken: Tick::ZERO,
             took: [Duration::ZERO; 2],
@@ -123,14 +119,14 @@ impl Service {
             recorder,
             app_status: 0,
             timeout_response: TimeoutResponse::default(),
-            channel: None,
-            program: 0,
-            most_idle: most_idle(),
+            router,
+            session: None,
+            most_idle: (most_descriptors() / 2).max(LEAST_IDLE),
         }
     }
 
     pub(super) fn slot_writer(&self) -> SlotWriter<'_> {
-        SlotWriter::new(self.slot.words())
+        self.page.writer()
     }
 
     pub(super) fn has_input(&self) -> bool {

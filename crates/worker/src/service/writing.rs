@@ -2,9 +2,8 @@
 
 use super::Service;
 use crate::request::ClientGone;
-use crate::transfer::{drain_input, send_pieces};
+use crate::transfer::{drain_input, send_pieces, send_some};
 use fastcgi::{MAX_CONTENT, Output, ProtocolStatus, RecordType, header};
-use forkyard_sys::socket::{Progress, Readiness, send, wait};
 use std::io::IoSlice;
 
 const GATHER_BYTES: usize = 16 * 1024;
@@ -74,14 +73,8 @@ impl Service {
                 return Ok(());
             }
             self.timeout_response.begin_output();
-            match send(connection.socket(), pending) {
-                Ok(Progress::Done(count)) => self.output.consume(count),
-                Ok(Progress::WouldBlock) => match wait(connection.socket(), Readiness::Writable, timeout) {
-                    Ok(true) => {}
-                    Ok(false) | Err(_) => return Err(ClientGone),
-                },
-                Err(_) => return Err(ClientGone),
-            }
+            let count = send_some(connection, pending, timeout)?;
+            self.output.consume(count);
         }
     }
 
@@ -119,17 +112,9 @@ impl Service {
         let Some(connection) = self.current.as_deref() else {
             return Err(ClientGone);
         };
+        let timeout = self.settings.pool.serving.client_timeout;
         while !bytes.is_empty() {
-            match send(connection.socket(), bytes) {
-                Ok(Progress::Done(count)) => bytes = &bytes[count..],
-                Ok(Progress::WouldBlock) => {
-                    let timeout = self.settings.pool.serving.client_timeout;
-                    if !wait(connection.socket(), Readiness::Writable, timeout).is_ok_and(|ready| ready) {
-                        return Err(ClientGone);
-                    }
-                }
-                Err(_) => return Err(ClientGone),
-            }
+            bytes = &bytes[send_some(connection, bytes, timeout)?..];
         }
         Ok(())
     }
@@ -141,7 +126,7 @@ impl Service {
 
     pub(crate) fn finish(&mut self) -> Result<(), ClientGone> {
         if let Some(recorder) = &mut self.recorder {
-            recorder.finish(self.board.header());
+            recorder.finish(self.page.board.header());
         }
         if self.finished {
             return if self.client_gone { Err(ClientGone) } else { Ok(()) };
