@@ -13,14 +13,23 @@ use std::process::Command;
 
 const OLDEST: (u32, u32) = (8, 2);
 const SHIM: &str = "shim";
+/// Part of forkyard-php itself.
+const TIMER: &str = "program/timer.c";
 const ABI: &str = "../runtimes/src/abi";
 
 fn main() {
     println!("cargo:rerun-if-changed={SHIM}");
+    println!("cargo:rerun-if-changed={TIMER}");
     println!("cargo:rerun-if-changed={ABI}/forkyard.h");
     println!("cargo:rerun-if-env-changed=PATH");
     println!("cargo:rerun-if-env-changed=FORKYARD_SHIM_DIR");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+
+    cc::Build::new()
+        .warnings(true)
+        .extra_warnings(true)
+        .file(TIMER)
+        .compile("forkyard_timer");
 
     let files = env::var_os("FORKYARD_SHIM_DIR").map(PathBuf::from);
     if let Some(directory) = &files {

@@ -50,6 +50,7 @@ mod starts;
 mod storm;
 mod syscalls;
 mod terminate;
+mod time_limits;
 mod unrun;
 mod upgrade;
 mod web_servers;

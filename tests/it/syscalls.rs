@@ -79,12 +79,8 @@ fn a_new_connection_costs_accept_read_write_and_close() {
     let others = [
         // CPU time of requests over a millisecond, which is common under strace.
         "clock_gettime",
-        "setitimer",
-        "rt_sigaction",
-        "rt_sigprocmask",
         "chdir",
         "fchdir",
-        "getcwd",
         "fcntl",
         "accept4",
         "recvfrom",
@@ -99,7 +95,8 @@ fn a_new_connection_costs_accept_read_write_and_close() {
     assert!(strange.is_empty(), "calls that nobody knows of: {strange:?}");
     let sum: u64 = calls.values().sum();
     assert!(
-        sum <= 17 * REQUESTS + 3 * put_aside,
+        // Programs with debug assertions check a descriptor before they close it.
+        sum - of("clock_gettime") - of("fcntl") <= 7 * REQUESTS + REQUESTS / 2 + 3 * put_aside + of("poll"),
         "{sum} calls for {REQUESTS} requests: {calls:?}"
     );
 }
@@ -122,6 +119,11 @@ fn a_kept_connection_costs_wait_read_and_write() {
         "{calls:?}"
     );
     assert!(of("epoll_wait") <= REQUESTS + 2, "{calls:?}");
+    let sum: u64 = calls.values().sum();
+    assert!(
+        sum - of("clock_gettime") <= 7 * REQUESTS + REQUESTS / 2,
+        "{calls:?}"
+    );
 }
 
 #[test]

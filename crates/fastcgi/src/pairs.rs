@@ -81,100 +81,49 @@ pub(super) enum Excess {
 pub(super) struct Pairs {
     limits: Limits,
     pub(super) repeated: Repeated,
-    bytes: usize,
-    count: usize,
-    /// An incomplete pair.
-    carry: Vec<u8>,
+    /// Names and values that may still come.
+    bytes_left: usize,
+    count_left: usize,
+    /// Received bytes that are decoded.
+    pub(super) decoded: usize,
 }
 
-/// Freed after the request if larger.
-const KEPT_CARRY: usize = 64 * 1024;
-
 impl Pairs {
-    pub(super) fn memory(&self) -> usize {
-        self.carry.capacity()
-    }
-
     pub(super) fn new(limits: Limits) -> Pairs {
         Pairs {
             limits,
             repeated: Repeated::default(),
-            bytes: 0,
-            count: 0,
-            carry: Vec::new(),
+            bytes_left: limits.params_bytes,
+            count_left: limits.params_count,
+            decoded: 0,
         }
     }
 
     pub(super) fn restart(&mut self) {
-        (self.bytes, self.count) = (0, 0);
-        self.carry.clear();
-        if self.carry.capacity() > KEPT_CARRY {
-            self.carry = Vec::new();
-        }
+        (self.bytes_left, self.count_left) = (self.limits.params_bytes, self.limits.params_count);
+        self.decoded = 0;
     }
 
-    pub(super) fn is_whole(&self) -> bool {
-        self.carry.is_empty()
+    pub(super) fn is_whole(&self, params: &Params) -> bool {
+        self.decoded == params.received()
     }
 
-    pub(super) fn receive(&mut self, mut piece: &[u8], params: &mut Params) -> Result<(), Excess> {
-        while !self.carry.is_empty() && !piece.is_empty() {
-            piece = self.complete(piece, params)?;
+    #[inline]
+    pub(super) fn check(&self, pair: PairHead) -> Result<(), Excess> {
+        if self.count_left == 0 {
+            return Err(Excess::Count);
         }
-        while let Some(pair) = PairHead::decode(piece) {
-            self.check(pair)?;
-            let Some((_, body)) = piece.split_at_checked(pair.head) else {
-                break;
-            };
-            let Some((_, rest)) = piece.split_at_checked(pair.total()) else {
-                break;
-            };
-            self.count_in(pair);
-            params.set_from_wire(body, pair.name, pair.value, self.repeated);
-            piece = rest;
+        if pair.name.saturating_add(pair.value) > self.bytes_left {
+            return Err(Excess::Bytes);
         }
-        self.carry.extend_from_slice(piece);
         Ok(())
     }
 
-    fn complete<'p>(&mut self, piece: &'p [u8], params: &mut Params) -> Result<&'p [u8], Excess> {
-        let Some(pair) = PairHead::decode(&self.carry) else {
-            let (byte, rest) = piece.split_at(1);
-            self.carry.extend_from_slice(byte);
-            if let Some(pair) = PairHead::decode(&self.carry) {
-                self.check(pair)?;
-                self.store_if_complete(pair, params);
-            }
-            return Ok(rest);
-        };
-        let lacking = pair.total().saturating_sub(self.carry.len());
-        let (more, rest) = piece.split_at(lacking.min(piece.len()));
-        self.carry.extend_from_slice(more);
-        self.store_if_complete(pair, params);
-        Ok(rest)
-    }
-
-    fn store_if_complete(&mut self, pair: PairHead, params: &mut Params) {
-        if self.carry.len() == pair.total() {
-            self.count_in(pair);
-            params.set_from_wire(&self.carry[pair.head..], pair.name, pair.value, self.repeated);
-            self.carry.clear();
-        }
-    }
-
-    fn check(&self, pair: PairHead) -> Result<(), Excess> {
-        if self.count >= self.limits.params_count {
-            return Err(Excess::Count);
-        }
-        match self.bytes.checked_add(pair.total() - pair.head) {
-            Some(bytes) if bytes <= self.limits.params_bytes => Ok(()),
-            _ => Err(Excess::Bytes),
-        }
-    }
-
-    fn count_in(&mut self, pair: PairHead) {
-        self.bytes += pair.name + pair.value;
-        self.count += 1;
+    #[inline]
+    pub(super) fn count_in(&mut self, pair: PairHead) {
+        self.bytes_left -= pair.name + pair.value;
+        self.count_left -= 1;
+        self.decoded += pair.total();
     }
 }
 
@@ -185,9 +134,9 @@ mod tests {
     fn decoded(wire: &[u8], cut: usize, limits: Limits) -> Result<Params, Excess> {
         let (mut pairs, mut params) = (Pairs::new(limits), Params::new());
         for piece in wire.chunks(cut) {
-            pairs.receive(piece, &mut params)?;
+            params.receive(piece, &mut pairs)?;
         }
-        assert!(pairs.is_whole());
+        assert!(pairs.is_whole(&params));
         Ok(params)
     }
 
@@ -237,6 +186,6 @@ mod tests {
     fn a_huge_length_is_refused_before_its_bytes_come() {
         let (mut pairs, mut params) = (Pairs::new(Limits::default()), Params::new());
         let wire = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, b'x'];
-        assert_eq!(pairs.receive(&wire, &mut params), Err(Excess::Bytes));
+        assert_eq!(params.receive(&wire, &mut pairs), Err(Excess::Bytes));
     }
 }

@@ -48,7 +48,7 @@ pub struct Responder {
     state: ResponderState,
     held: Option<Header>,
     broken: Option<Violation>,
-    params: Params,
+    params: Box<Params>,
     pairs: Pairs,
     limits: Limits,
     values: Values,
@@ -101,7 +101,7 @@ impl Responder {
             state: ResponderState::Idle,
             held: None,
             broken: None,
-            params: Params::new(),
+            params: Box::default(),
             pairs: Pairs::new(limits),
             limits,
             values: Values::default(),
@@ -116,17 +116,35 @@ impl Responder {
         }
     }
 
-    /// Prepares for another connection; keeps the memory.
+    /// Prepares for another connection; keeps the memory and the settings.
     pub fn reset(&mut self) {
-        self.params.clear();
-        self.pairs.restart();
-        *self = Responder {
-            params: std::mem::take(&mut self.params),
-            question: std::mem::take(&mut self.question),
-            values: self.values,
-            pairs: std::mem::replace(&mut self.pairs, Pairs::new(self.limits)),
-            ..Responder::new(self.limits)
-        };
+        let Responder {
+            records,
+            sink,
+            state,
+            held,
+            broken,
+            params,
+            pairs,
+            limits: _,
+            values: _,
+            request_id,
+            role,
+            keep,
+            body_ended,
+            aborted,
+            begin: _,
+            begin_filled,
+            question,
+        } = self;
+        params.clear();
+        pairs.restart();
+        question.clear();
+        *records = Records::default();
+        (*sink, *state) = (Sink::None, ResponderState::Idle);
+        (*held, *broken) = (None, None);
+        (*request_id, *role, *keep) = (0, Role::Responder, false);
+        (*body_ended, *aborted, *begin_filled) = (false, false, 0);
     }
 
     /// Sets how to handle repeated parameters.
@@ -161,11 +179,11 @@ impl Responder {
 
     /// Memory of the received request.
     pub fn memory(&self) -> usize {
-        self.params.memory() + self.pairs.memory() + self.question.capacity()
+        self.params.memory() + self.question.capacity()
     }
 
-    /// The parameters, mutably.
-    pub fn params_mut(&mut self) -> &mut Params {
+    /// The parameters, mutably. Swap them to keep them longer than the request.
+    pub fn params_mut(&mut self) -> &mut Box<Params> {
         &mut self.params
     }
 
@@ -367,7 +385,7 @@ impl Responder {
         if header.content_length > 0 {
             return Route::To(Sink::Params);
         }
-        if !self.pairs.is_whole() {
+        if !self.pairs.is_whole(&self.params) {
             return Route::Say(Input::Broken(Violation::PairCut {
                 request_id: self.request_id,
             }));
@@ -403,7 +421,7 @@ impl Responder {
         match sink {
             Sink::None | Sink::Skip => None,
             Sink::Params => {
-                let excess = self.pairs.receive(piece, &mut self.params).err()?;
+                let excess = self.params.receive(piece, &mut self.pairs).err()?;
                 Some(Input::Broken(self.refusal(excess)))
             }
             Sink::Body => (!piece.is_empty()).then_some(Input::Body(piece)),

@@ -41,7 +41,7 @@ static size_t on_read_post(char *buffer, size_t size)
 
 static char *on_read_cookies(void)
 {
-    return PARAM("HTTP_COOKIE");
+    return serving ? (char *)serving->cookies : NULL;
 }
 
 static char *on_getenv(const char *name, size_t length)
@@ -73,7 +73,9 @@ static void each_param(param_visitor visit, void *context)
         }
         visit(name.data, name.length, (char *)value.data, value.length, context);
     }
-    visit("FCGI_ROLE", sizeof("FCGI_ROLE") - 1, (char *)serving->role, strlen(serving->role), context);
+    char *role = PARAM("FCGI_ROLE");
+    role = role ? role : "RESPONDER";
+    visit("FCGI_ROLE", sizeof("FCGI_ROLE") - 1, role, strlen(role), context);
 }
 
 static void register_filtered(const char *name, unsigned int name_length, char *value, unsigned int value_length,

@@ -351,8 +351,8 @@ static void take_request_info(const struct forkyard_shim_request *given)
 {
     SG(request_info).path_translated = given->script ? estrdup(given->script) : NULL;
     set_request_info(given);
-    apply_param_ini(PARAM("PHP_VALUE"), ZEND_INI_USER);
-    apply_param_ini(PARAM("PHP_ADMIN_VALUE"), ZEND_INI_SYSTEM);
+    apply_param_ini(given->php_value, ZEND_INI_USER);
+    apply_param_ini(given->php_admin_value, ZEND_INI_SYSTEM);
 }
 
 static void refuse(int status, const char *body)
@@ -430,6 +430,11 @@ static void add_error_header(void)
 
 static int serve(void)
 {
+    zend_long input_time = PG(max_input_time);
+    if (serving->content_length <= 0) {
+        /* There is nothing to wait for: PHP sets one timer instead of two. */
+        PG(max_input_time) = -1;
+    }
     zend_try {
         take_request_info(serving);
     } zend_end_try();
@@ -454,6 +459,12 @@ static int serve(void)
     if (SG(request_info).path_translated) {
         efree(SG(request_info).path_translated);
         SG(request_info).path_translated = NULL;
+    }
+    if (serving->content_length <= 0 && PG(max_input_time) == -1) {
+        PG(max_input_time) = input_time;
+    }
+    if (CG(unclean_shutdown)) {
+        worker.forget_timer();
     }
     php_request_shutdown(NULL);
     return 0;

@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Increases with every change of this file's interface. */
-#define FORKYARD_SHIM_VERSION 13
+#define FORKYARD_SHIM_VERSION 14
 
 /* How an ini value is set. The numbers are PHP's. */
 enum forkyard_shim_mode {
@@ -67,6 +67,8 @@ struct forkyard_shim_worker {
     /* The request's script could not be opened. forbidden: because of open_basedir. */
     void (*unopened)(forkyard_request *request, const char *path, uint8_t forbidden);
     void (*log)(int level, const char *text, size_t length);
+    /* A jump may have left a signal handler. */
+    void (*forget_timer)(void);
     uint32_t log_limit;    /* longest line of an error log, in bytes; longer messages are cut */
     uint8_t log_level;     /* messages below this level are kept from standard error; enum forkyard_shim_level */
     uint8_t stderr_caught; /* also write messages to standard error */
@@ -80,7 +82,10 @@ struct forkyard_shim_request {
     const char *content_type;
     const char *script; /* NULL: none, the answer is "File not found." */
     const char *authorization;
-    const char *role;
+    const char *cookies;
+    const char *document_root;
+    const char *php_value; /* ini values for this request */
+    const char *php_admin_value;
     int64_t content_length;
     uint32_t status; /* the initial response code */
     /* 1: the script's extension is not allowed; 2: it is outside application.script_root; 3: its name contains a

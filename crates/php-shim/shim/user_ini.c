@@ -83,7 +83,7 @@ static int activate_configs(void)
     directory[length] = '\0';
 
     php_ini_activate_per_dir_config(directory, length);
-    const char *root = PARAM("DOCUMENT_ROOT");
+    const char *root = serving ? serving->document_root : NULL;
     if (has_user_ini && root) {
         activate_user_config(directory, length, root);
     }

@@ -678,7 +678,7 @@ EXPORT int forkyard_shim_run_script(const struct forkyard_shim_script *given)
     worker.stderr_caught = 1;
     api = &boot_api;
     take_over_environment();
-    handled = (struct forkyard_shim_request){.role = "RESPONDER", .content_type = "", .status = 200};
+    handled = (struct forkyard_shim_request){.content_type = "", .status = 200};
     serving = &handled;
     SG(server_context) = given->boot;
     zend_first_try {

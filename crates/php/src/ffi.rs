@@ -16,7 +16,7 @@ use std::ptr;
 
 use library::{Library, build_of, memory_file};
 
-const SHIM_VERSION: u32 = 13;
+const SHIM_VERSION: u32 = 14;
 
 /// Mode of ini values that scripts can change.
 pub(crate) const USER: c_int = 1;
@@ -90,9 +90,22 @@ pub(crate) struct WorkerCalls {
     pub(crate) later_status: unsafe extern "C" fn(*mut c_void, u32),
     pub(crate) unopened: unsafe extern "C" fn(*mut c_void, *const c_char, u8),
     pub(crate) log: unsafe extern "C" fn(c_int, *const c_char, usize),
+    pub(crate) forget_timer: unsafe extern "C" fn(),
     pub(crate) log_limit: u32,
     pub(crate) log_level: u8,
     pub(crate) stderr_caught: u8,
+}
+
+unsafe extern "C" {
+    pub(crate) fn forkyard_timer_forget();
+    fn forkyard_timer_enable(is_to_enable: c_int);
+}
+
+/// Skips PHP's system calls for its time limit that change nothing. Not in a process that is rewound: its memory would
+/// differ from the kernel's state.
+pub(crate) fn keep_timer(is_to_keep: bool) {
+    // SAFETY: the process has one thread, and no request.
+    unsafe { forkyard_timer_enable(c_int::from(is_to_keep)) }
 }
 
 #[repr(C)]
@@ -103,7 +116,10 @@ pub(crate) struct Description {
     pub(crate) content_type: *const c_char,
     pub(crate) script: *const c_char,
     pub(crate) authorization: *const c_char,
-    pub(crate) role: *const c_char,
+    pub(crate) cookies: *const c_char,
+    pub(crate) document_root: *const c_char,
+    pub(crate) php_value: *const c_char,
+    pub(crate) php_admin_value: *const c_char,
     pub(crate) content_length: i64,
     pub(crate) status: u32,
     pub(crate) denied: u8,

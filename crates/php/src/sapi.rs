@@ -1,6 +1,6 @@
 //! Answers requests with PHP: finds the script and passes the request to the shim.
 
-use crate::ffi::{Description, Facts, Php, WorkerCalls};
+use crate::ffi::{self, Description, Facts, Php, WorkerCalls};
 use fastcgi::Params;
 use forkyard_config::Pool;
 use forkyard_config::php::is_before;
@@ -12,13 +12,13 @@ use forkyard_runtimes::script_roots::Within;
 use forkyard_scoreboard::slot_writer;
 use forkyard_sys::process::exit_now;
 use forkyard_worker::{RefusalCause, Request, Runtime, Settings, Unrun};
+use nix::NixPath;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 const EXIT_SOFTWARE: i32 = 70;
-const ROLE: &[u8] = b"RESPONDER\0";
 const RUNS: u8 = 0;
 const WRONG_ENDING: u8 = 1;
 const ELSEWHERE: u8 = 2;
@@ -37,6 +37,7 @@ pub(crate) struct PhpRuntime<'p> {
 impl<'p> PhpRuntime<'p> {
     pub(crate) fn begin(php: &'p Php, settings: &Settings, stderr_caught: bool) -> PhpRuntime<'p> {
         let pool = &settings.pool;
+        ffi::keep_timer(true);
         let facts = php.begin_worker(&WorkerCalls {
             api: abi::forkyard_api_v1().cast(),
             status: write_status,
@@ -44,6 +45,7 @@ impl<'p> PhpRuntime<'p> {
             later_status,
             unopened,
             log: write_log,
+            forget_timer: ffi::forkyard_timer_forget,
             log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
             log_level: settings.log_level as u8,
             stderr_caught: u8::from(stderr_caught),
@@ -71,11 +73,11 @@ impl<'p> PhpRuntime<'p> {
         }
     }
 
-    fn denial(&self, params: &Params, script: Script) -> u8 {
+    fn denial(&self, params: &Params, script: Script, path: Option<&[u8]>) -> u8 {
         if script.has_zero_byte {
             return ZERO_BYTE;
         }
-        let Some(path) = script.path.and_then(|name| script::text(params, name)) else {
+        let Some(path) = path else {
             return RUNS;
         };
         if !script::is_allowed(path, &self.limit_extensions) {
@@ -181,20 +183,21 @@ impl Runtime for PhpRuntime<'_> {
                 }
             }
         }
-        let denied = self.denial(request.params(), script);
-        if denied != RUNS || script.path.is_none() {
+        let path = script.path.and_then(|name| request.params().get(name));
+        let denied = self.denial(request.params(), script, path);
+        if denied != RUNS || path.is_none() {
             if let Some(unrun) = unrun(request.params(), script, denied) {
                 request.refuse_script(&unrun);
             }
         }
         let params = request.params();
         let path = script.path.and_then(|name| params.get_with_nul(name));
-        let is_found = !script.is_named
-            || script
-                .path
-                .is_some_and(|name| script::text(params, name).is_some());
         let description = Description {
-            status: if is_found { 200 } else { 404 },
+            status: if path.is_some() || !script.is_named {
+                200
+            } else {
+                404
+            },
             denied,
             ..describe(
                 params,
@@ -235,22 +238,25 @@ fn unrun(params: &Params, script: Script, denied: u8) -> Option<Unrun> {
 
 /// `is_named`: the parameters name a script. `uri`: the parameter with its path in the URI.
 fn describe(params: &Params, is_named: bool, uri: &[u8], script: *const c_char) -> Description {
-    let pointer = |name: &[u8]| {
-        params
-            .get_with_nul(name)
-            .map(|value| value.as_ptr().cast::<c_char>())
-    };
-    let named = |name: &[u8]| pointer(name).filter(|_| is_named);
-    let no_type = if is_named { c"".as_ptr() } else { ptr::null() };
+    let other =
+        |value: Option<&[u8]>| value.map_or(ptr::null(), |with_nul| with_nul.as_ptr().cast::<c_char>());
+    let named = |value: Option<&[u8]>| other(value.filter(|_| is_named));
     let content_length = params.get(b"CONTENT_LENGTH").filter(|_| is_named);
+    let content_type = match params.get_with_nul(b"CONTENT_TYPE") {
+        None if is_named => c"".as_ptr(),
+        value => named(value),
+    };
     Description {
-        method: pointer(b"REQUEST_METHOD").unwrap_or(ptr::null()),
-        query_string: named(b"QUERY_STRING").unwrap_or(ptr::null()),
-        request_uri: named(uri).unwrap_or(ptr::null()),
-        content_type: named(b"CONTENT_TYPE").unwrap_or(no_type),
+        method: other(params.get_with_nul(b"REQUEST_METHOD")),
+        query_string: named(params.get_with_nul(b"QUERY_STRING")),
+        request_uri: named(params.get_with_nul(uri)),
+        content_type,
         script,
-        authorization: named(b"HTTP_AUTHORIZATION").unwrap_or(ptr::null()),
-        role: pointer(b"FCGI_ROLE").unwrap_or(ROLE.as_ptr().cast()),
+        authorization: named(params.get_with_nul(b"HTTP_AUTHORIZATION")),
+        cookies: other(params.get_with_nul(b"HTTP_COOKIE")),
+        document_root: other(params.get_with_nul(b"DOCUMENT_ROOT")),
+        php_value: other(params.get_with_nul(b"PHP_VALUE")),
+        php_admin_value: other(params.get_with_nul(b"PHP_ADMIN_VALUE")),
         content_length: content_length.map_or(0, length),
         status: 200,
         denied: RUNS,
@@ -390,7 +396,7 @@ struct Files<'p>(&'p Php);
 
 impl FileSystem for Files<'_> {
     fn exists(&self, path: &[u8]) -> bool {
-        CString::new(path).is_ok_and(|path| self.0.resolves(&path))
+        path.with_nix_path(|path| self.0.resolves(path)).unwrap_or(false)
     }
 
     fn is_file(&self, path: &[u8]) -> bool {

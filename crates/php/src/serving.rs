@@ -1,7 +1,7 @@
 //! A worker with an application that boots once: the script asks for each request.
 
 use crate::boot::Survivors;
-use crate::ffi::{Description, Php, ScriptEnd};
+use crate::ffi::{self, Description, Php, ScriptEnd};
 use crate::sapi::PhpRuntime;
 use forkyard_protocol::counters::ExitCause;
 use forkyard_rewind::{Rewound, Unrewindable};
@@ -77,6 +77,7 @@ impl<'p> Serving<'p> {
 
     pub(crate) fn lets_go_of_connections(&mut self) {
         self.is_put_back = true;
+        ffi::keep_timer(false);
         self.worker().lets_go_of_connections();
     }
 

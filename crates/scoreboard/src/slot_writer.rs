@@ -97,10 +97,16 @@ impl<'a> SlotWriter<'a> {
             for (index, (text, (first, room))) in texts.iter().zip(slot::TEXTS).enumerate() {
                 let text = &text[..text.len().min(room)];
                 lengths |= (text.len() as u64) << (index * 12);
-                for (offset, chunk) in text.chunks(8).enumerate() {
-                    let mut bytes = [0; 8];
-                    bytes[..chunk.len()].copy_from_slice(chunk);
-                    w.set(first + offset, u64::from_ne_bytes(bytes));
+                let (whole, rest) = text.as_chunks();
+                for (word, bytes) in self.words[first..].iter().zip(whole) {
+                    word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+                }
+                if !rest.is_empty() {
+                    let word = rest
+                        .iter()
+                        .rev()
+                        .fold(0, |word, byte| word << 8 | u64::from(*byte));
+                    w.set(first + whole.len(), word.to_le());
                 }
             }
             w.set(slot::LENGTHS, lengths);

@@ -160,7 +160,7 @@ impl Acceptor {
         // Not with held connections, whose requests would wait, nor with long requests, which lose their processor
         // caches to others.
         let is_short = !service.cost.usual.is_long();
-        if self.eager && has_run && is_short && service.idle_watch.keepalive().idle() == 0 {
+        if self.eager && has_run && is_short && !service.idle_watch.is_holding() {
             self.runs_since = idle_since;
             std::thread::yield_now();
         }
@@ -185,7 +185,7 @@ impl Acceptor {
                 return Some(Work::Connection(connection));
             }
         }
-        if !self.eager || service.idle_watch.keepalive().idle() > 0 {
+        if !self.eager || service.idle_watch.is_holding() {
             return None;
         }
         match self.accept(service) {
@@ -264,7 +264,7 @@ impl Acceptor {
     /// Passes connections without an answered request to the queue before a request starts, so that a request that
     /// kills its worker affects no others.
     pub(super) fn part_with_new(&self, service: &mut Service) {
-        if service.idle_watch.keepalive().idle() == 0 {
+        if !service.idle_watch.is_holding() {
             return;
         }
         let indices = service.idle_watch.keepalive().new_indices();

@@ -69,7 +69,7 @@ impl Acceptor {
         idle_since: Tick,
         backend: Option<Tick>,
     ) -> Option<Work> {
-        let may_sleep = !self.contended && service.idle_watch.keepalive().waiting() == 0;
+        let may_sleep = !self.contended && !has_waiting(service);
         let timeout = match may_sleep {
             true => timeout(service, backend.into_iter().chain(self.pause.deadline()).min()),
             false => EpollTimeout::ZERO,
@@ -111,11 +111,7 @@ impl Acceptor {
             self.close_expired(service, now);
         }
         self.note(service, &ready, now);
-        let sources = [
-            ready.listener,
-            ready.queue,
-            service.idle_watch.keepalive().waiting() > 0,
-        ];
+        let sources = [ready.listener, ready.queue, has_waiting(service)];
         self.contended = sources.into_iter().filter(|is| *is).count() > 1;
         self.share(service, now);
         if ready.stop_pipe && service.settings.refork_at.is_some() {
@@ -160,7 +156,7 @@ impl Acceptor {
     fn leaves(&mut self, service: &Service, events: &[EpollEvent], now: Tick) -> Option<Duration> {
         let usual = service.cost.usual;
         let is_new = !events.is_empty() && events.iter().all(|event| event.data() == LISTENER);
-        if !is_new || !usual.is_long() || service.idle_watch.keepalive().idle() > 0 {
+        if !is_new || !usual.is_long() || service.idle_watch.is_holding() {
             return None;
         }
         let processors = *self.processors.get_or_insert_with(|| {
@@ -180,7 +176,10 @@ impl Acceptor {
     ) -> Option<Work> {
         let mut queue = ready.queue;
         loop {
-            let own = service.idle_watch.keepalive().first();
+            let own = match service.idle_watch.is_holding() {
+                true => service.idle_watch.keepalive().first(),
+                false => None,
+            };
             let mut first_in_queue = None;
             if queue && (own.is_some() || ready.listener) {
                 match hand_off::first_in(self.queue_out.as_fd()) {
@@ -236,7 +235,7 @@ impl Acceptor {
     }
 
     fn note(&mut self, service: &mut Service, ready: &Ready, now: Tick) {
-        if ready.keepalive.is_empty() && service.idle_watch.keepalive().waiting() == 0 {
+        if ready.keepalive.is_empty() && !has_waiting(service) {
             return;
         }
         let turn = match ready.listener && !ready.keepalive.is_empty() {
@@ -260,6 +259,9 @@ impl Acceptor {
     }
 
     fn share(&mut self, service: &mut Service, now: Tick) {
+        if !service.idle_watch.is_holding() {
+            return;
+        }
         let waiting = service.idle_watch.keepalive().waiting();
         let is_due = |since: Tick| now.since(since) >= SHARE_INTERVAL;
         if waiting < 2 || !is_due(self.busy_since) || !is_due(self.shared) || count(&service.page.board).0 < 2
@@ -320,8 +322,15 @@ impl Acceptor {
     }
 }
 
+fn has_waiting(service: &Service) -> bool {
+    service.idle_watch.is_holding() && service.idle_watch.keepalive().waiting() > 0
+}
+
 fn timeout(service: &Service, backend: Option<Tick>) -> EpollTimeout {
-    let expiry = service.idle_watch.keepalive().next_expiry();
+    let expiry = match service.idle_watch.is_holding() {
+        true => service.idle_watch.keepalive().next_expiry(),
+        false => None,
+    };
     let work = service.want.due();
     epoll_timeout(expiry.into_iter().chain(backend).chain(work).min())
 }

@@ -20,7 +20,7 @@ use forkyard_sys::{clock, signal, socket};
 use nix::sys::epoll::Epoll;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -51,6 +51,7 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct IdleWatch {
     shared: Arc<Shared>,
+    idle: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
     /// No thread may be started.
     is_alone: bool,
@@ -64,8 +65,10 @@ impl IdleWatch {
         board: Arc<Reader>,
         time_limit: Option<Duration>,
     ) -> nix::Result<IdleWatch> {
+        let keepalive = KeepaliveSet::default();
+        let idle = keepalive.shared_idle();
         let shared = Shared {
-            keepalive: Mutex::default(),
+            keepalive: Mutex::new(keepalive),
             wake: Condvar::new(),
             begun: AtomicU64::new(0),
             awake: AtomicBool::new(false),
@@ -80,6 +83,7 @@ impl IdleWatch {
         };
         Ok(IdleWatch {
             shared: Arc::new(shared),
+            idle,
             thread: None,
             is_alone: false,
         })
@@ -93,6 +97,11 @@ impl IdleWatch {
         lock(&self.shared)
     }
 
+    /// Whether the worker holds connections, without taking the lock.
+    pub(super) fn is_holding(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn epoll(&self) -> &Epoll {
         &self.shared.epoll
     }
@@ -103,7 +112,7 @@ impl IdleWatch {
     }
 
     fn wake(&mut self) {
-        if self.is_alone || self.keepalive().idle() == 0 {
+        if self.is_alone || !self.is_holding() {
             return;
         }
         if self.thread.is_none() {

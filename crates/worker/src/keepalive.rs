@@ -21,11 +21,14 @@ use forkyard_base::tick::Tick;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Debug, Default)]
 pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
-    idle: usize,
+    /// Also read without the set's lock. Only the worker's own thread adds connections, so 0 is exact for it.
+    idle: Arc<AtomicUsize>,
     /// Indices of connections with a waiting request, in the order in which the worker noticed the requests.
     waiting: VecDeque<usize>,
 }
@@ -40,7 +43,11 @@ enum KeepaliveEntry {
 
 impl KeepaliveSet {
     pub(super) fn idle(&self) -> usize {
-        self.idle
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn shared_idle(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.idle)
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -136,7 +143,7 @@ impl KeepaliveSet {
         };
         connection.index = Some(index);
         self.entries[index] = KeepaliveEntry::Idle(connection);
-        self.idle += 1;
+        self.idle.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -146,14 +153,14 @@ impl KeepaliveSet {
         }
         connection.index = Some(index);
         self.entries[index] = KeepaliveEntry::Idle(connection);
-        self.idle += 1;
+        self.idle.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
         let slot = self.entries.get_mut(index)?;
         match std::mem::replace(slot, KeepaliveEntry::Serving) {
             KeepaliveEntry::Idle(mut connection) => {
-                self.idle -= 1;
+                self.idle.fetch_sub(1, Ordering::Relaxed);
                 if connection.waiting.take().is_some() {
                     self.waiting.retain(|other| *other != index);
                 }

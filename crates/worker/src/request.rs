@@ -17,14 +17,14 @@ pub struct ClientGone;
 #[derive(Debug)]
 pub struct Request<'w> {
     service: &'w mut Service,
-    params: Params,
+    params: Box<Params>,
 }
 
 impl<'w> Request<'w> {
     /// Moves the parameters out of the connection, because a runtime may continue after the answer. The connection
     /// reuses an earlier request's memory.
     pub(super) fn new(service: &'w mut Service) -> Request<'w> {
-        let mut params = std::mem::take(&mut service.spare_params);
+        let mut params = service.spare_params.take().unwrap_or_default();
         if let Some(connection) = service.current_mut() {
             std::mem::swap(&mut params, connection.responder.params_mut());
         }
@@ -35,7 +35,7 @@ impl<'w> Request<'w> {
     pub fn release(self) {
         let Request { service, mut params } = self;
         params.clear();
-        service.spare_params = params;
+        service.spare_params = Some(params);
     }
 
     /// The parameters, in order of arrival.

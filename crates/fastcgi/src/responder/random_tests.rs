@@ -125,7 +125,7 @@ impl Listener {
 
     fn memory(&self) -> usize {
         let responder = &self.responder;
-        responder.params.memory() + responder.pairs.memory() + responder.question.capacity()
+        responder.params.memory() + responder.question.capacity()
     }
 }
 

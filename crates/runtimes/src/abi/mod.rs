@@ -167,7 +167,8 @@ unsafe extern "C" fn param_at(
 ) -> c_int {
     // SAFETY: the header's contract; both out-pointers are valid for writing.
     unsafe {
-        let Some((a, b)) = shared(request).params().at_with_nul(index) else {
+        let params = exclusive(request.cast_mut()).params_mut();
+        let Some((a, b)) = params.at_with_nul(index) else {
             return 0;
         };
         *name = text(a);

@@ -220,26 +220,23 @@ pub unsafe extern "C" fn forkyard_preloader_application_text(preloader: *mut CPr
 /// part of a text.
 fn pack(params: &Params, buffer: &mut [u8]) -> usize {
     let pairs = || {
-        (0..params.len())
-            .filter_map(|index| params.at_with_nul(index))
-            .filter(|(name, value)| name.len() > 1 && !has_nul(name) && !has_nul(value))
+        params
+            .iter()
+            .filter(|(name, value)| !name.is_empty() && !name.contains(&0) && !value.contains(&0))
     };
     let mut used = 0;
-    let mut put = |part: &[u8]| {
-        let end = used + part.len();
-        if let Some(room) = buffer.get_mut(used..end) {
-            room.copy_from_slice(part);
+    let mut put = |text: &[u8]| {
+        let end = used + text.len();
+        if let Some(room) = buffer.get_mut(used..=end) {
+            room[..text.len()].copy_from_slice(text);
+            room[text.len()] = 0;
         }
-        used = end;
+        used = end + 1;
     };
     pairs().for_each(|(name, _)| put(name));
-    put(b"\0");
+    put(b"");
     pairs().for_each(|(_, value)| put(value));
     used
-}
-
-fn has_nul(with_nul: &[u8]) -> bool {
-    with_nul[..with_nul.len().saturating_sub(1)].contains(&0)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub trait Parameters {
 }
 
 impl Parameters for Params {
+    #[inline]
     fn get(&self, name: &[u8]) -> Option<&[u8]> {
         Params::get(self, name)
     }
@@ -77,6 +78,16 @@ const APACHE_PREFIXES: [&[u8]; 2] = [b"proxy:fcgi://", b"proxy:balancer://"];
 
 /// Finds the script and corrects the parameters.
 pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem) -> Script {
+    let usual = usual_path(params, rules);
+    let exists = usual.map(|path| files.exists(path));
+    if let (Some(path), Some(true)) = (usual, exists) {
+        return Script {
+            is_named: true,
+            path: (!climbs(path)).then_some(SCRIPT_FILENAME),
+            uri: SCRIPT_NAME,
+            has_zero_byte: false,
+        };
+    }
     let filename = own(params, SCRIPT_FILENAME);
     let translated = own(params, PATH_TRANSLATED);
     if filename.is_none() && translated.is_none() {
@@ -105,6 +116,7 @@ pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSyst
             path_info,
             script_name: own(params, SCRIPT_NAME),
             is_apache,
+            exists,
         };
         search(params, rules, files, &sent);
         (SCRIPT_FILENAME, SCRIPT_NAME)
@@ -135,6 +147,20 @@ pub fn fix_up(params: &mut impl Parameters, rules: &Rules, files: &impl FileSyst
     }
 }
 
+/// SF, if it is the working path of a web server such as nginx: absolute, and there is nothing to correct if it exists.
+fn usual_path<'p>(params: &'p impl Parameters, rules: &Rules) -> Option<&'p [u8]> {
+    let path = params.get(SCRIPT_FILENAME)?;
+    let is_absolute = path.first() == Some(&b'/') && path.last() != Some(&b'/') && !path.contains(&0);
+    let lacks = |name| params.get(name).is_none();
+    let is_usual = rules.fix_pathinfo
+        && is_absolute
+        && lacks(PATH_TRANSLATED)
+        && lacks(REDIRECT_URL)
+        && !params.get(PATH_INFO).is_some_and(|_| is_iis(params))
+        && !(rules.doc_root.is_some() && lacks(DOCUMENT_ROOT));
+    is_usual.then_some(path)
+}
+
 /// Whether a parameter that may name the script contains a zero byte. PT counts without SF (old Apache modules) or
 /// without `fix_pathinfo`.
 fn has_zero_byte(params: &impl Parameters, rules: &Rules) -> bool {
@@ -163,10 +189,14 @@ fn own(params: &impl Parameters, name: &[u8]) -> Option<Vec<u8>> {
     text(params, name).map(<[u8]>::to_vec)
 }
 
+fn is_iis(params: &impl Parameters) -> bool {
+    text(params, b"SERVER_SOFTWARE").is_some_and(|name| name.starts_with(b"Microsoft-IIS"))
+}
+
 /// IIS sends SN as the beginning of PI. Returns PI.
 fn fix_iis(params: &mut impl Parameters) -> Option<Vec<u8>> {
     let path_info = own(params, PATH_INFO)?;
-    let is_iis = text(params, b"SERVER_SOFTWARE").is_some_and(|name| name.starts_with(b"Microsoft-IIS"));
+    let is_iis = is_iis(params);
     let rest = text(params, SCRIPT_NAME)
         .and_then(|name| path_info.strip_prefix(name))
         .map(<[u8]>::to_vec);
@@ -223,6 +253,8 @@ struct Sent {
     path_info: Option<Vec<u8>>,
     script_name: Option<Vec<u8>>,
     is_apache: bool,
+    /// Of SF, if it is the usual path.
+    exists: Option<bool>,
 }
 
 /// `cgi.fix_pathinfo=1`. Afterwards SF is the script or is unset.
@@ -243,7 +275,7 @@ fn search(params: &mut impl Parameters, rules: &Rules, files: &impl FileSystem, 
         }
     }
 
-    if path.is_empty() || (path.last() != Some(&b'/') && files.exists(&path)) {
+    if path.is_empty() || (path.last() != Some(&b'/') && sent.exists.unwrap_or_else(|| files.exists(&path))) {
         take_whole(params, sent, &path, script_name.as_deref(), redirect.is_some());
         return;
     }
@@ -405,7 +437,10 @@ fn take_script_name(params: &mut impl Parameters, sent: &Sent, name: Option<&[u8
 }
 
 fn climbs(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|part| part == b"..")
+    // All bytes, without a branch: the compiler compares many at once.
+    let pairs = path.iter().zip(path.iter().skip(1));
+    let has_dots = pairs.fold(false, |found, (a, b)| found | ((*a == b'.') & (*b == b'.')));
+    has_dots && path.split(|byte| *byte == b'/').any(|part| part == b"..")
 }
 
 fn contains(text: &[u8], part: &[u8]) -> bool {

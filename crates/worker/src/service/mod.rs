@@ -52,7 +52,7 @@ pub(super) struct Service {
         reason = "the same boxes come from and go to the held connections"
     )]
     spare: Vec<Box<Connection>>,
-    pub(super) spare_params: Params,
+    pub(super) spare_params: Option<Box<Params>>,
     /// Decoded body data not yet read: `input[from..to]`.
     body: (usize, usize),
     pub(super) body_ended: bool,
@@ -104,7 +104,7 @@ impl Service {
             output: Output::new(),
             current: None,
             spare: Vec::new(),
-            spare_params: Params::new(),
+            spare_params: None,
             body: (0, 0),
             body_ended: false,
             finished: true,
