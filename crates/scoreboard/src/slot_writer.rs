@@ -97,8 +97,12 @@ impl<'a> SlotWriter<'a> {
             for (index, (text, (first, room))) in texts.iter().zip(slot::TEXTS).enumerate() {
                 let text = &text[..text.len().min(room)];
                 lengths |= (text.len() as u64) << (index * 12);
-                let (whole, rest) = text.as_chunks();
-                for (word, bytes) in self.words[first..].iter().zip(whole) {
+                let whole = text.chunks_exact(8);
+                let (rest, count) = (whole.remainder(), text.len() / 8);
+                for (word, bytes) in self.words[first..]
+                    .iter()
+                    .zip(whole.filter_map(<[u8]>::first_chunk))
+                {
                     word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
                 }
                 if !rest.is_empty() {
@@ -106,7 +110,7 @@ impl<'a> SlotWriter<'a> {
                         .iter()
                         .rev()
                         .fold(0, |word, byte| word << 8 | u64::from(*byte));
-                    w.set(first + whole.len(), word.to_le());
+                    w.set(first + count, word.to_le());
                 }
             }
             w.set(slot::LENGTHS, lengths);
