@@ -139,7 +139,7 @@ fn put_all_back(book: &mut Book, rewound: &mut Rewound) -> Result<(), Unrewindab
     // mapping has a page.
     let is_known = !rewound.has_read_mappings
         && !is_thorough
-        && book.faults_now()? == book.faults
+        && book.faults_now()? == Some(book.faults)
         && book.has_same_pages();
     match is_known {
         true => book.put_hot_pages_back(rewound),
@@ -391,16 +391,26 @@ impl Book {
     }
 
     unsafe fn copy_hot_pages_back(&self, region: &Region) -> u64 {
+        const HOT: u64 = u64::from_ne_bytes([IS_HOT; size_of::<u64>()]);
         let mut count = 0;
-        for page in 0..region.pages() {
+        let mut page = 0;
+        while page < region.pages() {
             let number = region.first_page + page;
             // SAFETY: the caller's promise; there is a byte for each page.
             unsafe {
-                if *self.marks.add(number) & IS_HOT != 0 {
+                let marks = self.marks.add(number);
+                let is_cold = page + size_of::<u64>() <= region.pages()
+                    && marks.cast::<u64>().read_unaligned() & HOT == 0;
+                if is_cold {
+                    page += size_of::<u64>();
+                    continue;
+                }
+                if *marks & IS_HOT != 0 {
                     self.copy_page_back(region.start + page * PAGE, number);
                     count += 1;
                 }
             }
+            page += 1;
         }
         count
     }

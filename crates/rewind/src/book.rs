@@ -5,6 +5,7 @@ use super::kernel::{PageRegion, call};
 use super::kernels_area::KernelsArea;
 use super::process_state::ProcessState;
 use super::regions::{Mapping, Mappings, PAGE, number};
+use super::status::PageCounts;
 use super::{Rewound, Unrewindable};
 use forkyard_sys::error::{Error, Result};
 use nix::errno::Errno;
@@ -15,6 +16,7 @@ pub const SURVIVORS: usize = 512;
 /// Limit of [`Snapshot::keep_open`](super::Snapshot::keep_open).
 pub const MOST_KEPT: usize = 64;
 const MOST_MAPPINGS: usize = 8192;
+pub(super) const MOST_SPANS: usize = 64;
 pub(super) const MOST_FOUND: usize = 8192;
 pub(super) const MOST_TEXT: usize = 2 << 20;
 pub(super) const STACK_BYTES: usize = 512 << 10;
@@ -34,6 +36,8 @@ pub(super) struct Region {
     pub(super) is_file: bool,
     /// Never unmapped or dropped.
     pub(super) is_data: bool,
+    /// Each page counts as an anonymous one.
+    pub(super) is_full: bool,
     pub(super) is_hot: bool,
     pub(super) found: usize,
 }
@@ -55,8 +59,6 @@ pub(super) struct Tools {
     pub(super) pagemap: i32,
     pub(super) maps: i32,
     pub(super) statm: i32,
-    /// -1 if missing.
-    pub(super) last_pid: i32,
     pub(super) tracker: i32,
 }
 
@@ -66,7 +68,6 @@ impl Tools {
             &mut self.pagemap,
             &mut self.maps,
             &mut self.statm,
-            &mut self.last_pid,
             &mut self.tracker,
         ]
         .into_iter()
@@ -85,6 +86,13 @@ pub(super) struct Book {
     pub(super) faults: u64,
     pub(super) ended_faults: u64,
     pub(super) last_pid: Option<usize>,
+    /// The kernel counts each anonymous page, and requests can't run machine code, which could fill pages without a
+    /// fault (`UFFDIO_COPY`).
+    pub(super) is_counted: bool,
+    /// `None`: unknown.
+    pub(super) page_counts: Option<PageCounts>,
+    pub(super) spans: [(usize, usize); MOST_SPANS],
+    pub(super) span_count: usize,
     pub(super) tools: Tools,
     pub(super) descriptors: Descriptors,
     pub(super) kept: [i32; MOST_KEPT],

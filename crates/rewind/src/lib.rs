@@ -23,7 +23,7 @@
 //!
 //! A full scan takes longer than copying the pages of a small request. The first write to a protected page is a counted
 //! page fault. Without new faults only hot pages (written to before) can have changed, so they are copied without a
-//! scan; mincore(2), five times faster, detects dropped and unmapped pages. Now and then a full scan runs anyway.
+//! scan if no page was dropped or unmapped (`presence`). Now and then a full scan runs anyway.
 //!
 //! A hot page is copied on every rewind, because protecting it again would cost a page fault each time. All pages are
 //! protected again now and then, so that a large request doesn't slow all later ones.

@@ -3,7 +3,8 @@
 use super::Unrewindable;
 use super::book::Size;
 use super::kernel::call;
-use super::status::Status;
+use super::regions::{PAGE, number};
+use super::status::{PageCounts, Status};
 use super::thread_state::ThreadState;
 use forkyard_sys::error::{Error, Result};
 use nix::errno::Errno;
@@ -42,7 +43,6 @@ pub(super) struct ProcessState {
     limits_length: usize,
     /// Set by [`ProcessState::check`].
     changed_limits: u32,
-    priority: usize,
     thread: ThreadState,
     /// The kernel counts timers.
     next_timer: i32,
@@ -50,6 +50,13 @@ pub(super) struct ProcessState {
     status_file: i32,
     limits_file: i32,
     timers_file: i32,
+    last_pid_file: i32,
+    /// The last process id that was given, at [`ProcessState::check`].
+    last_pid: Option<usize>,
+    /// The same when no child was there. Each process and thread takes one.
+    childless: Option<usize>,
+    /// Status tells whether huge pages are disabled.
+    tells_huge_pages: bool,
     text: [u8; ROOM],
 }
 
@@ -65,6 +72,8 @@ impl ProcessState {
         self.status_file = open_own(c"/proc/self/status")?;
         self.limits_file = open_own(c"/proc/self/limits").unwrap_or(-1);
         self.timers_file = open_own(c"/proc/self/timers").unwrap_or(-1);
+        self.last_pid_file = open_own(c"/proc/sys/kernel/ns_last_pid").unwrap_or(-1);
+        self.tells_huge_pages = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
         Ok(())
     }
 
@@ -74,6 +83,7 @@ impl ProcessState {
             &mut self.status_file,
             &mut self.limits_file,
             &mut self.timers_file,
+            &mut self.last_pid_file,
         ]
         .into_iter()
     }
@@ -91,7 +101,6 @@ impl ProcessState {
         if self.limits_file >= 0 {
             self.limits_length = read(self.limits_file, &mut self.limits_text).map_err(failed)?;
         }
-        self.priority = priority().map_err(failed)?;
         self.thread = ThreadState::now().map_err(failed)?;
         self.next_timer = next_timer().map_err(failed)?;
         Ok(())
@@ -110,18 +119,17 @@ impl ProcessState {
     fn compare(&mut self) -> std::result::Result<(), Unrewindable> {
         let failed = |call| move |errno| Unrewindable::Failed(call, errno);
         self.status_now = self.status_of_one_thread()?;
-        if has_child().map_err(failed("waitid"))? {
+        self.last_pid = self.read_last_pid();
+        let is_childless = self.last_pid.is_some() && self.last_pid == self.childless;
+        if !is_childless && has_child().map_err(failed("waitid"))? {
             return Err(Unrewindable::Child);
         }
+        self.childless = self.last_pid;
         if self.status_now.identity != self.status.identity {
             return Err(Unrewindable::Identity);
         }
-        let is_planned_alike = priority().map_err(failed("getpriority"))? == self.priority
-            && self.status_now.processors == self.status.processors
-            && self
-                .thread
-                .has_same_policy()
-                .map_err(failed("sched_getscheduler"))?;
+        let is_planned_alike = self.status_now.processors == self.status.processors
+            && self.thread.has_same_schedule().map_err(failed("sched_getattr"))?;
         if !is_planned_alike {
             return Err(Unrewindable::Priority);
         }
@@ -141,6 +149,64 @@ impl ProcessState {
             }
         }
         Err(Unrewindable::Thread)
+    }
+
+    fn read_last_pid(&self) -> Option<usize> {
+        let mut text = [0_u8; 24];
+        if self.last_pid_file < 0 {
+            return None;
+        }
+        let length = read(self.last_pid_file, &mut text).ok()?;
+        number(&text[..length], 10).map(|(pid, _)| pid)
+    }
+
+    /// `None`: unknown.
+    pub(super) fn last_pid(&self) -> Option<usize> {
+        self.last_pid
+    }
+
+    /// At [`ProcessState::check`]: children vanish when they end, because SIGCHLD is ignored.
+    pub(super) fn waits_for_no_child(&self) -> bool {
+        self.status_now.ignored & 1 << (libc::SIGCHLD - 1) != 0
+    }
+
+    /// At [`ProcessState::check`]. `None`: some pages may be swapped.
+    pub(super) fn page_counts(&self) -> Option<PageCounts> {
+        self.status_now.page_counts()
+    }
+
+    pub(super) fn page_counts_now(&mut self) -> Option<PageCounts> {
+        self.status_now().ok()?.page_counts()
+    }
+
+    fn anonymous_pages_now(&mut self) -> Option<usize> {
+        self.page_counts_now().map(|counts| counts.anonymous)
+    }
+
+    /// Whether the kernel counts each anonymous page, which it does since Linux 6.16. Before, it forgets up to some
+    /// dozens for each processor.
+    pub(super) fn counts_each_page(&mut self) -> bool {
+        const TIMES: usize = 4;
+        // The first time, this code may itself touch a page.
+        (0..=TIMES).filter(|_| self.counts_a_page()).count() >= TIMES
+    }
+
+    fn counts_a_page(&mut self) -> bool {
+        let before = self.anonymous_pages_now();
+        // SAFETY: a new mapping that nothing else uses; unmapped below.
+        let during = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let page = libc::mmap(std::ptr::null_mut(), PAGE, protection, flags, -1, 0);
+            if page == libc::MAP_FAILED {
+                return false;
+            }
+            page.cast::<u8>().write_volatile(1);
+            let during = self.anonymous_pages_now();
+            libc::munmap(page, PAGE);
+            during
+        };
+        during.is_some() && during == before.map(|pages| pages + 1) && before == self.anonymous_pages_now()
     }
 
     fn status_now(&mut self) -> std::result::Result<Status, Errno> {
@@ -212,7 +278,9 @@ impl ProcessState {
                     .map_err(failed("rt_sigaction"))?;
             }
         }
-        self.thread.put_back().map_err(failed("prctl"))?;
+        let has_no_huge_pages =
+            self.tells_huge_pages && self.status.has_no_huge_pages && self.status_now.has_no_huge_pages;
+        self.thread.put_back(has_no_huge_pages).map_err(failed("prctl"))?;
         if self.status_now.umask != self.status.umask {
             set_umask(self.status.umask);
         }
@@ -308,16 +376,6 @@ fn limit_of(limit: usize) -> std::result::Result<[u64; 2], Errno> {
 fn set_limit(limit: usize, new: &[u64; 2]) -> std::result::Result<(), Errno> {
     // SAFETY: the struct outlives the call.
     unsafe { call(libc::SYS_setrlimit, [limit, new.as_ptr() as usize, 0, 0, 0, 0]).map(|_| ()) }
-}
-
-fn priority() -> std::result::Result<usize, Errno> {
-    // SAFETY: numbers.
-    unsafe {
-        call(
-            libc::SYS_getpriority,
-            [libc::PRIO_PROCESS as usize, 0, 0, 0, 0, 0],
-        )
-    }
 }
 
 fn has_child() -> std::result::Result<bool, Errno> {

@@ -22,6 +22,14 @@ const IDENTITY: [&[u8]; 13] = [
     b"Seccomp_filters",
 ];
 
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PageCounts {
+    /// Anonymous pages in memory, including written pages of private file mappings.
+    pub(super) anonymous: usize,
+    /// Of mappings that grow downwards, also without a page.
+    stack: usize,
+}
+
 /// All zeroes is valid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Status {
@@ -35,6 +43,10 @@ pub(super) struct Status {
     pub(super) ignored: u64,
     pub(super) caught: u64,
     pub(super) size: Size,
+    pages: PageCounts,
+    swapped: usize,
+    /// `PR_SET_THP_DISABLE`, without its flag for exceptions.
+    pub(super) has_no_huge_pages: bool,
 }
 
 impl Status {
@@ -56,7 +68,14 @@ impl Status {
                 b"SigIgn" => status.ignored = in_base(16) as u64,
                 b"SigCgt" => status.caught = in_base(16) as u64,
                 b"VmSize" => status.size.whole = in_base(10) / PAGE_KB,
-                b"VmData" | b"VmStk" => status.size.data += in_base(10) / PAGE_KB,
+                b"VmData" => status.size.data += in_base(10) / PAGE_KB,
+                b"VmStk" => {
+                    status.pages.stack = in_base(10) / PAGE_KB;
+                    status.size.data += status.pages.stack;
+                }
+                b"RssAnon" => status.pages.anonymous = in_base(10) / PAGE_KB,
+                b"VmSwap" => status.swapped = in_base(10) / PAGE_KB,
+                b"THP_enabled" => status.has_no_huge_pages = value == b"0",
                 _ if IDENTITY.contains(&name) => identity.write(line),
                 _ => {}
             }
@@ -64,6 +83,11 @@ impl Status {
         status.identity = identity.finish();
         status.processors = processors.finish();
         status
+    }
+
+    /// `None`: some pages may be swapped.
+    pub(super) fn page_counts(&self) -> Option<PageCounts> {
+        (self.swapped == 0).then_some(self.pages)
     }
 
     /// Flags matter only for caught signals and SIGCHLD.
@@ -87,6 +111,9 @@ Groups:\t33 44
 VmSize:\t  428940 kB
 VmData:\t   15244 kB
 VmStk:\t     132 kB
+RssAnon:\t   12288 kB
+VmSwap:\t       8 kB
+THP_enabled:\t0
 Threads:\t2
 SigPnd:\t0000000000000001
 ShdPnd:\t0000000000010000
@@ -113,6 +140,12 @@ voluntary_ctxt_switches:\t38863
                 whole: 107_235,
                 data: 3_844,
             },
+            pages: PageCounts {
+                anonymous: 3_072,
+                stack: 33,
+            },
+            swapped: 2,
+            has_no_huge_pages: true,
         };
         assert_eq!(status, expected);
         assert_eq!(

@@ -3,6 +3,7 @@
 use super::back::is_same;
 use super::book::{Book, IS_KEPT, Region, Tools, shared};
 use super::kernel::{self, call};
+use super::presence::is_mapped;
 use super::process_state::open_own;
 use super::regions::{Mapping, PAGE};
 use super::stack::here;
@@ -191,7 +192,6 @@ impl Snapshot {
             pagemap: open_own(c"/proc/self/pagemap")?,
             maps: open_own(c"/proc/self/maps")?,
             statm: open_own(c"/proc/self/statm")?,
-            last_pid: open_own(c"/proc/sys/kernel/ns_last_pid").unwrap_or(-1),
             tracker: -1,
         };
         Ok(snapshot)
@@ -215,6 +215,9 @@ impl Snapshot {
         let book = snapshot.book();
         book.tools.tracker = kernel::tracker().map_err(|(call, errno)| Error::new(call, "", errno))?;
         book.state.open()?;
+        book.is_counted = pages.closable.is_some()
+            && is_mapped((here() & !(PAGE - 1), here()))
+            && book.state.counts_each_page();
         book.capacity = pages.pages + OWN_PAGES;
         // SAFETY: a new private mapping of the copy; writes to it stay in this process.
         let copy = unsafe {
@@ -274,9 +277,11 @@ impl Snapshot {
         // SAFETY: brk(0) changes nothing; the raw call returns the current break.
         book.program_break =
             unsafe { call(libc::SYS_brk, [0; 6]) }.map_err(|errno| Error::new("brk", "", errno))?;
+        fill_small_regions(book);
         complete_copy(book, pages)?;
         writable(book, libc::PROT_READ as usize)?;
         track_regions(book)?;
+        book.is_counted = book.is_counted && book.note_spans();
         book.size = book.size_now().map_err(own)?;
         (book.rewound, book.failure) = (Rewound::default(), None);
         book.protect().map_err(own)
@@ -398,6 +403,37 @@ fn is_data(mappings: &[Mapping]) -> bool {
             is_part(rest) && rest.last().is_some_and(|before| before.end == it.start)
         }
         all => is_part(all),
+    }
+}
+
+/// Notes which small regions have only pages that count as anonymous, so that their number tells if one goes.
+fn fill_small_regions(book: &mut Book) {
+    const MOST: usize = 4;
+    /// A pagemap entry's bits: present, and of a file or shared.
+    const PRESENT: u64 = 1 << 63;
+    const IS_FILES: u64 = 1 << 61;
+    for region in &mut book.regions[..book.count] {
+        if !book.is_counted || region.pages() > MOST {
+            continue;
+        }
+        let first = if region.is_file { region.end } else { region.start };
+        for page in (first..region.end).step_by(PAGE) {
+            let word = page as *mut u64;
+            // A page that was only read is the kernel's page of zeroes.
+            // SAFETY: the page is mapped and writable, and this is the only thread.
+            unsafe { word.write_volatile(word.read_volatile()) };
+        }
+        let mut entries = [0_u64; MOST];
+        let bytes = region.pages() * size_of::<u64>();
+        let offset = region.start / PAGE * size_of::<u64>();
+        let pagemap = book.tools.pagemap as usize;
+        // SAFETY: the buffer has this many bytes.
+        let read = unsafe {
+            let room = entries.as_mut_ptr() as usize;
+            call(libc::SYS_pread64, [pagemap, room, bytes, offset, 0, 0])
+        };
+        let is_anonymous = |entry: &u64| entry & (PRESENT | IS_FILES) == PRESENT;
+        region.is_full = read == Ok(bytes) && entries[..region.pages()].iter().all(is_anonymous);
     }
 }
 

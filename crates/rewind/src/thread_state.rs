@@ -8,14 +8,15 @@ use nix::errno::Errno;
 pub(super) struct ThreadState {
     arithmetic: Arithmetic,
     settings: [usize; SETTINGS.len()],
-    policy: usize,
+    schedule: Schedule,
 }
 
 const SETTINGS: [(i32, i32); 3] = [
     (libc::PR_GET_DUMPABLE, libc::PR_SET_DUMPABLE),
     (libc::PR_GET_TIMERSLACK, libc::PR_SET_TIMERSLACK),
-    (libc::PR_GET_THP_DISABLE, libc::PR_SET_THP_DISABLE),
+    HUGE_PAGES,
 ];
+const HUGE_PAGES: (i32, i32) = (libc::PR_GET_THP_DISABLE, libc::PR_SET_THP_DISABLE);
 
 impl ThreadState {
     pub(super) fn now() -> Result<ThreadState, Errno> {
@@ -26,18 +27,22 @@ impl ThreadState {
         Ok(ThreadState {
             arithmetic: Arithmetic::now(),
             settings,
-            policy: policy()?,
+            schedule: Schedule::now()?,
         })
     }
 
     /// An unprivileged process can't always restore it.
-    pub(super) fn has_same_policy(&self) -> Result<bool, Errno> {
-        Ok(policy()? == self.policy)
+    pub(super) fn has_same_schedule(&self) -> Result<bool, Errno> {
+        Ok(Schedule::now()? == self.schedule)
     }
 
-    pub(super) fn put_back(&self) -> Result<(), Errno> {
+    /// `has_no_huge_pages`: known, then and now.
+    pub(super) fn put_back(&self, has_no_huge_pages: bool) -> Result<(), Errno> {
         self.arithmetic.put_back();
         for (before, (get, set)) in self.settings.iter().zip(SETTINGS) {
+            if has_no_huge_pages && (get, set) == HUGE_PAGES {
+                continue;
+            }
             if prctl(get, 0)? != *before {
                 prctl(set, *before)?;
             }
@@ -51,9 +56,56 @@ fn prctl(what: i32, value: usize) -> Result<usize, Errno> {
     unsafe { call(libc::SYS_prctl, [what as usize, value, 0, 0, 0, 0]) }
 }
 
-fn policy() -> Result<usize, Errno> {
-    // SAFETY: a number.
-    unsafe { call(libc::SYS_sched_getscheduler, [0; 6]) }
+/// Policy and priority.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Schedule {
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+}
+
+impl Schedule {
+    fn now() -> Result<Schedule, Errno> {
+        /// The first version of `struct sched_attr`.
+        #[repr(C)]
+        #[derive(Default)]
+        struct Attributes {
+            size: u32,
+            policy: u32,
+            flags: u64,
+            nice: i32,
+            priority: u32,
+            of_deadlines: [u64; 3],
+        }
+        let mut now = Attributes::default();
+        let arguments = [0, &raw mut now as usize, size_of::<Attributes>(), 0, 0, 0];
+        // SAFETY: the struct has this size and outlives the call.
+        unsafe { call(libc::SYS_sched_getattr, arguments)? };
+        // Not told of these policies.
+        let of_real_time = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
+        if of_real_time.contains(&(now.policy as i32)) {
+            now.nice = nice()?;
+        }
+        Ok(Schedule {
+            policy: now.policy,
+            flags: now.flags,
+            nice: now.nice,
+            priority: now.priority,
+        })
+    }
+}
+
+fn nice() -> Result<i32, Errno> {
+    const HIGHEST: usize = 20;
+    // SAFETY: numbers.
+    let above_lowest = unsafe {
+        call(
+            libc::SYS_getpriority,
+            [libc::PRIO_PROCESS as usize, 0, 0, 0, 0, 0],
+        )?
+    };
+    Ok(HIGHEST as i32 - above_lowest as i32)
 }
 
 #[cfg(target_arch = "x86_64")]
