@@ -25,6 +25,36 @@ static bool draw(void *bytes, size_t length)
     return true;
 }
 
+/* Bytes from the kernel for several requests, in memory that a rewind leaves; NULL: none. Each is used once. */
+static struct stock {
+    size_t left;
+    unsigned char bytes[2000];
+} *stock;
+
+/* In a process that will be rewound. */
+static void keep_stock(void)
+{
+    void *place = mmap(NULL, sizeof(*stock), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    stock = place == MAP_FAILED ? NULL : place;
+}
+
+static bool draw_from_stock(void *bytes, size_t length)
+{
+    if (!stock) {
+        return draw(bytes, length);
+    }
+    if (stock->left < length) {
+        if (!draw(stock->bytes, sizeof(stock->bytes))) {
+            return false;
+        }
+        stock->left = sizeof(stock->bytes);
+    }
+    stock->left -= length;
+    memcpy(bytes, stock->bytes + stock->left, length);
+    explicit_bzero(stock->bytes + stock->left, length);
+    return true;
+}
+
 static int draw_for_openssl(unsigned char *buffer, int length)
 {
     return length >= 0 && draw(buffer, (size_t)length);
@@ -103,7 +133,7 @@ static void seed_generators(void)
         uint32_t libc;
         unsigned short libc48[3];
     } seeds;
-    if (!draw(&seeds, sizeof(seeds))) {
+    if (!draw_from_stock(&seeds, sizeof(seeds))) {
         return;
     }
     seed_php(seeds.lcg);

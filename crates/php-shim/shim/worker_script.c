@@ -17,6 +17,8 @@ static bool has_asked;
 static bool is_handling;
 /* The script's current request. */
 static struct forkyard_shim_request handled;
+/* Open until it is compiled. */
+static zend_file_handle *script_file;
 static mode_t boot_umask;
 /* The last request for work in the preloader; in workers, the end of the boot. */
 static struct timeval booted;
@@ -34,6 +36,14 @@ static bool boot_ignores_abort;
 /* Extensions with state of a request, which the next must not see. */
 static const char *const renewed[] = {"session", "filter", "zlib", "json"};
 #define RENEWED (sizeof(renewed) / sizeof(*renewed))
+
+static void close_script_file(void)
+{
+    if (script_file) {
+        zend_destroy_file_handle(script_file);
+        script_file = NULL;
+    }
+}
 
 static void renew_modules(bool is_begin)
 {
@@ -249,13 +259,19 @@ static void begin_output(void)
     }
 }
 
+/* Without a body there is nothing to wait for. */
+static bool has_input_time(void)
+{
+    return PG(max_input_time) != -1 && SG(request_info).content_length > 0;
+}
+
 static void read_request(void)
 {
     set_request_info(serving);
     sapi_activate();
     /* After the point where .user.ini files would have been read. */
     SG(request_info).path_translated = estrdup(worker_script->path);
-    zend_set_timeout(PG(max_input_time) == -1 ? EG(timeout_seconds) : PG(max_input_time), 1);
+    zend_set_timeout(has_input_time() ? PG(max_input_time) : EG(timeout_seconds), !is_rewinding);
     begin_output();
     renew_superglobals();
     renew_modules(true);
@@ -338,7 +354,7 @@ static void begin_request_in_script(forkyard_request *request)
     read_request_as_php();
     SG(sapi_started) = 1;
     PG(during_request_startup) = 0;
-    if (PG(max_input_time) != -1) {
+    if (has_input_time()) {
         zend_set_timeout(zend_ini_long("max_execution_time", sizeof("max_execution_time") - 1, 0), 0);
     }
 }
@@ -612,8 +628,9 @@ static void execute_worker_script(void)
         php_error_docref(NULL, E_ERROR, "Unable to open the worker script %s: %s", worker_script->path, strerror(errno));
         return;
     }
+    script_file = &file;
     php_execute_script(&file);
-    zend_destroy_file_handle(&file);
+    close_script_file();
 }
 
 static void tell_end(void)

@@ -24,6 +24,14 @@ static void resume_snapshot(void *context)
     _longjmp(snapshot_point, 1);
 }
 
+/* Once for all requests. */
+static void handle_time_limit(void)
+{
+    zend_long seconds = EG(timeout_seconds);
+    zend_set_timeout(0, 1);
+    EG(timeout_seconds) = seconds;
+}
+
 /* Asks for a request. In a worker that is rewound, the first call takes the snapshot and returns once per request. */
 static int next_request(forkyard_request **request)
 {
@@ -34,6 +42,8 @@ static int next_request(forkyard_request **request)
     is_rewinding = true;
     /* A warm-up request may have changed it. */
     umask(boot_umask);
+    handle_time_limit();
+    keep_stock();
     if (_setjmp(snapshot_point) == 0) {
         worker_script->take(worker_script->context, resume_snapshot);
     }
@@ -193,6 +203,8 @@ EXPORT int forkyard_shim_before_snapshot(int is_to_rewind)
     if (!is_well || !is_to_rewind) {
         return is_well ? 0 : -1;
     }
+    /* It is compiled. A rewind would open the file again after each request. */
+    close_script_file();
     zend_gc_collect_cycles();
     keep_spare_chunks();
     keep_spare_heap();
@@ -239,6 +251,8 @@ static void end_answer(void)
 {
     zend_try { php_output_end_all(); } zend_end_try();
     zend_unset_timeout();
+    /* What follows may set another, which go_back() ends. */
+    EG(timeout_seconds) = 0;
     zend_try { end_modules(); } zend_end_try();
     zend_try { php_output_deactivate(); } zend_end_try();
     zend_try { sapi_deactivate(); } zend_end_try();

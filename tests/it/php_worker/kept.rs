@@ -4,7 +4,7 @@ use super::{PHP, mode_pool, status_of};
 use crate::support::prelude::*;
 
 const REQUESTS: u64 = 64;
-const MOST_CALLS: u64 = 60;
+const MOST_CALLS: u64 = 45;
 
 const SCRIPT: &str = r#"<?php
 while (forkyard_handle_request(function () {
