@@ -65,6 +65,13 @@ def until(what, ask):
     return found
 
 
+def is_listening(path):
+    """A socket exists before it accepts connections."""
+    accepting = "00010000"
+    fields = (line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:])
+    return any(f[3] == accepting and f[7:] == [path] for f in fields)
+
+
 class Worker:
     """The pool's only worker, seen from outside."""
 
@@ -283,7 +290,7 @@ class Generation:
 
 def run(arguments, directory):
     worker = Worker(arguments.program, directory)
-    until("the pool", lambda: Path(f"{directory}/snap.sock").exists())
+    until("the pool", lambda: is_listening(f"{directory}/snap.sock"))
     requests = Requests()
     first = Generation(worker)
     first.serve(requests, arguments.requests)

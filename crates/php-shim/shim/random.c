@@ -25,13 +25,13 @@ static bool draw(void *bytes, size_t length)
     return true;
 }
 
-/* Bytes from the kernel for several requests, in memory that a rewind leaves; NULL: none. Each is used once. */
+/* Random bytes for several requests, in shared memory, which a rewind does not restore. NULL: none. */
 static struct stock {
     size_t left;
     unsigned char bytes[2000];
 } *stock;
 
-/* In a process that will be rewound. */
+/* For a process that is rewound. */
 static void keep_stock(void)
 {
     void *place = mmap(NULL, sizeof(*stock), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -17,7 +17,7 @@ static bool has_asked;
 static bool is_handling;
 /* The script's current request. */
 static struct forkyard_shim_request handled;
-/* Open until it is compiled. */
+/* The open worker script; NULL: closed. */
 static zend_file_handle *script_file;
 static mode_t boot_umask;
 /* The last request for work in the preloader; in workers, the end of the boot. */
@@ -259,7 +259,7 @@ static void begin_output(void)
     }
 }
 
-/* Without a body there is nothing to wait for. */
+/* A request without a body needs no time limit for its input. */
 static bool has_input_time(void)
 {
     return PG(max_input_time) != -1 && SG(request_info).content_length > 0;

@@ -24,7 +24,7 @@ static void resume_snapshot(void *context)
     _longjmp(snapshot_point, 1);
 }
 
-/* Once for all requests. */
+/* Installs the handler of the time limit once for all requests. */
 static void handle_time_limit(void)
 {
     zend_long seconds = EG(timeout_seconds);
@@ -203,7 +203,7 @@ EXPORT int forkyard_shim_before_snapshot(int is_to_rewind)
     if (!is_well || !is_to_rewind) {
         return is_well ? 0 : -1;
     }
-    /* It is compiled. A rewind would open the file again after each request. */
+    /* The script is compiled. Each rewind would restore the open file. */
     close_script_file();
     zend_gc_collect_cycles();
     keep_spare_chunks();
@@ -251,7 +251,7 @@ static void end_answer(void)
 {
     zend_try { php_output_end_all(); } zend_end_try();
     zend_unset_timeout();
-    /* What follows may set another, which go_back() ends. */
+    /* The next steps may start another timer; go_back() stops it. */
     EG(timeout_seconds) = 0;
     zend_try { end_modules(); } zend_end_try();
     zend_try { php_output_deactivate(); } zend_end_try();

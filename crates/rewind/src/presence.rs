@@ -1,14 +1,14 @@
 //! Detects pages that were dropped, unmapped or replaced without a page fault.
 //!
-//! Without one, no anonymous page can have come, so their number tells whether one has gone. msync(2) then finds
-//! unmapped memory, which may have had none, except of the stack, whose size the kernel tells. Where the number isn't known, mincore(2) looks at each page, which takes
-//! ten times as long.
+//! Each new anonymous page needs a page fault, so a smaller number of them means a dropped page. msync(2) detects unmapped
+//! memory, which may have had no page. /proc/self/status has the size of the stack. mincore(2) looks at each page instead
+//! if the number is unknown, which takes ten times as long.
 
 use super::book::{Book, MOST_SPANS, MOST_TEXT, Region};
 use super::kernel::call;
 use super::regions::PAGE;
 
-/// Mappings between two spans that are looked at with them, for one call less.
+/// Mappings between two spans that become one.
 const MOST_BETWEEN: usize = 64;
 
 impl Book {
@@ -27,7 +27,7 @@ impl Book {
         self.spans[..self.span_count].iter().all(|span| is_mapped(*span))
     }
 
-    /// Lists what must stay mapped. Returns false if that is too much.
+    /// Lists the ranges for msync(2). Returns false if there are too many.
     pub(super) fn note_spans(&mut self) -> bool {
         let mut spans = [(0, 0); MOST_SPANS];
         let mut count = 0;
@@ -48,7 +48,7 @@ impl Book {
         true
     }
 
-    /// Whether only mapped memory is between them, and little of it.
+    /// Whether a few mappings fill the range.
     fn goes_on_from(&self, end: usize, start: usize) -> bool {
         let mappings = &self.mappings[..self.mapping_count];
         let first = mappings.partition_point(|mapping| mapping.end <= end);
@@ -102,7 +102,7 @@ impl Book {
     }
 }
 
-/// Without an effect: MS_ASYNC only looks for gaps.
+/// MS_ASYNC only detects gaps.
 pub(super) fn is_mapped(range: (usize, usize)) -> bool {
     let arguments = [range.0, range.1 - range.0, libc::MS_ASYNC as usize, 0, 0, 0];
     // SAFETY: the call reads and writes no memory.

@@ -51,11 +51,11 @@ pub(super) struct ProcessState {
     limits_file: i32,
     timers_file: i32,
     last_pid_file: i32,
-    /// The last process id that was given, at [`ProcessState::check`].
+    /// The last allocated process id at [`ProcessState::check`].
     last_pid: Option<usize>,
-    /// The same when no child was there. Each process and thread takes one.
+    /// The last process id at the last check without a child. Each process and thread takes one.
     childless: Option<usize>,
-    /// Status tells whether huge pages are disabled.
+    /// /proc/self/status contains whether huge pages are disabled.
     tells_huge_pages: bool,
     text: [u8; ROOM],
 }
@@ -165,7 +165,7 @@ impl ProcessState {
         self.last_pid
     }
 
-    /// At [`ProcessState::check`]: children vanish when they end, because SIGCHLD is ignored.
+    /// Whether SIGCHLD was ignored at [`ProcessState::check`], so that nobody waits for children.
     pub(super) fn waits_for_no_child(&self) -> bool {
         self.status_now.ignored & 1 << (libc::SIGCHLD - 1) != 0
     }
@@ -183,11 +183,10 @@ impl ProcessState {
         self.page_counts_now().map(|counts| counts.anonymous)
     }
 
-    /// Whether the kernel counts each anonymous page, which it does since Linux 6.16. Before, it forgets up to some
-    /// dozens for each processor.
+    /// Whether the kernel counts anonymous pages exactly, as since Linux 6.16. Older kernels omit some for each CPU.
     pub(super) fn counts_each_page(&mut self) -> bool {
         const TIMES: usize = 4;
-        // The first time, this code may itself touch a page.
+        // The first call may touch a new page itself.
         (0..=TIMES).filter(|_| self.counts_a_page()).count() >= TIMES
     }
 

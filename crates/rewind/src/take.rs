@@ -406,7 +406,7 @@ fn is_data(mappings: &[Mapping]) -> bool {
     }
 }
 
-/// Notes which small regions have only pages that count as anonymous, so that their number tells if one goes.
+/// Marks small regions that consist of counted anonymous pages.
 fn fill_small_regions(book: &mut Book) {
     const MOST: usize = 4;
     /// A pagemap entry's bits: present, and of a file or shared.
@@ -419,7 +419,7 @@ fn fill_small_regions(book: &mut Book) {
         let first = if region.is_file { region.end } else { region.start };
         for page in (first..region.end).step_by(PAGE) {
             let word = page as *mut u64;
-            // A page that was only read is the kernel's page of zeroes.
+            // A read maps the zero page, which the kernel doesn't count.
             // SAFETY: the page is mapped and writable, and this is the only thread.
             unsafe { word.write_volatile(word.read_volatile()) };
         }

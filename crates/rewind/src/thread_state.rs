@@ -36,7 +36,7 @@ impl ThreadState {
         Ok(Schedule::now()? == self.schedule)
     }
 
-    /// `has_no_huge_pages`: known, then and now.
+    /// `has_no_huge_pages`: in the snapshot and now, according to /proc/self/status.
     pub(super) fn put_back(&self, has_no_huge_pages: bool) -> Result<(), Errno> {
         self.arithmetic.put_back();
         for (before, (get, set)) in self.settings.iter().zip(SETTINGS) {
@@ -82,7 +82,7 @@ impl Schedule {
         let arguments = [0, &raw mut now as usize, size_of::<Attributes>(), 0, 0, 0];
         // SAFETY: the struct has this size and outlives the call.
         unsafe { call(libc::SYS_sched_getattr, arguments)? };
-        // Not told of these policies.
+        // The kernel omits it for these policies.
         let of_real_time = [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE];
         if of_real_time.contains(&(now.policy as i32)) {
             now.nice = nice()?;
