@@ -13,7 +13,9 @@ use forkyard_scoreboard::slot_writer;
 use forkyard_sys::process::exit_now;
 use forkyard_worker::{RefusalCause, Request, Runtime, Settings, Unrun};
 use nix::NixPath;
+use std::cell::RefCell;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::fs::FileType;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -143,9 +145,10 @@ impl PhpRuntime<'_> {
             return;
         }
         let mut fixed = params.clone();
-        let script = script::fix_up(&mut fixed, &self.rules, &Disk);
+        let disk = Disk::default();
+        let script = script::fix_up(&mut fixed, &self.rules, &disk);
         let path = script.path.and_then(|name| fixed.get(name));
-        if path.is_some_and(|path| Disk.is_file(path)) {
+        if path.is_some_and(|path| disk.is_file(path)) {
             *params = fixed;
         }
     }
@@ -404,16 +407,31 @@ impl FileSystem for Files<'_> {
     }
 }
 
-/// File checks without PHP's cache, which a snapshot does not keep between requests.
-struct Disk;
+/// File checks without PHP's cache, which a snapshot does not keep between requests. Looks at a path once if it is
+/// asked for it again.
+#[derive(Default)]
+struct Disk {
+    last: RefCell<(Vec<u8>, Option<FileType>)>,
+}
+
+impl Disk {
+    fn look(&self, path: &[u8]) -> Option<FileType> {
+        let mut last = self.last.borrow_mut();
+        if path.is_empty() || last.0 != path {
+            let kind = std::fs::metadata(OsStr::from_bytes(path)).map(|entry| entry.file_type());
+            *last = (path.to_vec(), kind.ok());
+        }
+        last.1
+    }
+}
 
 impl FileSystem for Disk {
     fn exists(&self, path: &[u8]) -> bool {
-        std::fs::metadata(OsStr::from_bytes(path)).is_ok()
+        self.look(path).is_some()
     }
 
     fn is_file(&self, path: &[u8]) -> bool {
-        std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|entry| entry.is_file())
+        self.look(path).is_some_and(|kind| kind.is_file())
     }
 }
 
