@@ -12,9 +12,9 @@ use std::time::Duration;
 
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often busy workers are counted for the status page, in a pool with more workers than this. Counting reads a page
-/// per worker.
-const COUNT_INTERVAL: Duration = Duration::from_millis(10);
+/// How often a worker counts the busy ones for the status page, in a pool with more workers than `COUNT_ALWAYS`, for each
+/// worker of the pool. Counting reads a page per worker, and all workers of the pool count.
+const COUNT_INTERVAL: Duration = Duration::from_micros(500);
 const COUNT_ALWAYS: usize = 16;
 
 /// Preloader: requests new processes, because the code dates from `since`. If the pipe is full, the next request has to
@@ -64,7 +64,7 @@ impl AcceptNotifier {
         let mut tell = notify.always;
         let slots = board.slots();
         let may_be_more = self.max_active < slots as u64
-            && (slots <= COUNT_ALWAYS || now.since(self.counted) >= COUNT_INTERVAL);
+            && (slots <= COUNT_ALWAYS || now.since(self.counted) >= COUNT_INTERVAL * slots as u32);
         if notify.idle_below > 0 || may_be_more {
             self.counted = now;
             let (idle, busy) = count(board);

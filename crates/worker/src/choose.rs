@@ -162,8 +162,9 @@ impl Acceptor {
         let processors = *self.processors.get_or_insert_with(|| {
             std::thread::available_parallelism().map_or(usize::MAX, std::num::NonZero::get)
         });
-        let (idle, begun) = pool_view::begun_within(&service.page.board, usual.counts_for(), now);
-        (begun >= usual.at_once(processors)).then(|| run_queue::look_again(idle))
+        let enough = (run_queue::MOST_IDLE, usual.at_once(processors));
+        let (idle, begun) = pool_view::begun_within(&service.page.board, usual.counts_for(), now, enough);
+        (begun >= enough.1).then(|| run_queue::look_again(idle))
     }
 
     /// Serves the oldest known request. `None`: a sibling took it.

@@ -29,6 +29,12 @@ pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
     /// Also read without the set's lock. Only the worker's own thread adds connections, so 0 is exact for it.
     idle: Arc<AtomicUsize>,
+    /// Idle connections of which nothing was read.
+    silent: usize,
+    /// Entries without a connection.
+    free: Vec<usize>,
+    /// No idle connection expires before. Looking for the exact time would cost each request a look at all of them.
+    expiry: Option<Tick>,
     /// Indices of connections with a waiting request, in the order in which the worker noticed the requests.
     waiting: VecDeque<usize>,
 }
@@ -118,42 +124,47 @@ impl KeepaliveSet {
 
     pub(super) fn hold(
         &mut self,
-        mut connection: Box<Connection>,
+        connection: Box<Connection>,
         epoll: &Epoll,
         first_token: u64,
     ) -> nix::Result<()> {
         let index = match connection.index {
             Some(index) => index,
             None => {
-                let free = self
-                    .entries
-                    .iter()
-                    .position(|index| matches!(index, KeepaliveEntry::Free));
-                let index = free.unwrap_or(self.entries.len());
+                let index = self.free.last().copied().unwrap_or(self.entries.len());
                 let event = EpollEvent::new(
                     EpollFlags::EPOLLIN | EpollFlags::EPOLLRDHUP,
                     first_token + index as u64,
                 );
                 epoll.add(connection.socket(), event)?;
-                if index == self.entries.len() {
+                if self.free.pop().is_none() {
                     self.entries.push(KeepaliveEntry::Free);
                 }
                 index
             }
         };
-        connection.index = Some(index);
-        self.entries[index] = KeepaliveEntry::Idle(connection);
-        self.idle.fetch_add(1, Ordering::Relaxed);
+        self.put(connection, index);
         Ok(())
     }
 
-    pub(super) fn hold_again(&mut self, mut connection: Box<Connection>, index: usize) {
-        if self.entries.len() <= index {
-            self.entries.resize_with(index + 1, || KeepaliveEntry::Free);
-        }
+    fn put(&mut self, mut connection: Box<Connection>, index: usize) {
         connection.index = Some(index);
+        self.silent += usize::from(!connection.client.spoken);
+        self.expiry = Some(
+            self.expiry
+                .map_or(connection.expires, |expiry| expiry.min(connection.expires)),
+        );
         self.entries[index] = KeepaliveEntry::Idle(connection);
         self.idle.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn hold_again(&mut self, connection: Box<Connection>, index: usize) {
+        while self.entries.len() <= index {
+            self.free.push(self.entries.len());
+            self.entries.push(KeepaliveEntry::Free);
+        }
+        self.free.retain(|free| *free != index);
+        self.put(connection, index);
     }
 
     pub(super) fn take(&mut self, index: usize) -> Option<Box<Connection>> {
@@ -161,6 +172,7 @@ impl KeepaliveSet {
         match std::mem::replace(slot, KeepaliveEntry::Serving) {
             KeepaliveEntry::Idle(mut connection) => {
                 self.idle.fetch_sub(1, Ordering::Relaxed);
+                self.silent -= usize::from(!connection.client.spoken);
                 if connection.waiting.take().is_some() {
                     self.waiting.retain(|other| *other != index);
                 }
@@ -178,14 +190,13 @@ impl KeepaliveSet {
             // Closing is not enough: a process that a script forked may still have the socket open.
             let _ = epoll.delete(connection.socket());
             self.entries[index] = KeepaliveEntry::Free;
+            self.free.push(index);
         }
     }
 
+    /// When to look for expired connections: not later than the first expires.
     pub(super) fn next_expiry(&self) -> Option<Tick> {
-        self.idle_connections()
-            .filter(|(_, connection)| connection.waiting.is_none())
-            .map(|(_, connection)| connection.expires)
-            .min()
+        self.expiry.filter(|_| self.idle() > self.waiting())
     }
 
     #[expect(
@@ -193,11 +204,21 @@ impl KeepaliveSet {
         reason = "connections stay boxed, so that moving one is cheap"
     )]
     pub(super) fn take_expired(&mut self, now: Tick) -> Vec<Box<Connection>> {
-        let due: Vec<usize> = self
-            .idle_connections()
-            .filter(|(_, c)| c.expires <= now && c.waiting.is_none())
-            .map(|(index, _)| index)
-            .collect();
+        if self.expiry.is_none_or(|expiry| expiry > now) {
+            return Vec::new();
+        }
+        let (mut due, mut expiry) = (Vec::new(), None::<Tick>);
+        for (index, connection) in self.idle_connections() {
+            if connection.waiting.is_some() {
+                continue;
+            }
+            if connection.expires <= now {
+                due.push(index);
+            } else {
+                expiry = Some(expiry.map_or(connection.expires, |expiry| expiry.min(connection.expires)));
+            }
+        }
+        self.expiry = expiry;
         due.into_iter().filter_map(|index| self.take(index)).collect()
     }
 
@@ -214,6 +235,9 @@ impl KeepaliveSet {
     }
 
     pub(super) fn new_indices(&self) -> Vec<usize> {
+        if self.silent == 0 {
+            return Vec::new();
+        }
         self.idle_connections()
             .filter(|(_, c)| !c.client.spoken)
             .map(|(index, _)| index)
@@ -318,5 +342,54 @@ mod tests {
         }
         assert_eq!(came, [(Some(20), 1), (Some(30), 1), (None, 1)]);
         assert!(first_in(queue_out.as_fd()).is_none());
+    }
+
+    #[test]
+    fn connections_expire_at_their_time_however_they_are_used() {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
+        let limits = Limits {
+            params_bytes: 1,
+            params_count: 1,
+        };
+        let mut keepalive = KeepaliveSet::default();
+        let mut others = Vec::new();
+        let mut hold = |keepalive: &mut KeepaliveSet, expires: u64| {
+            let (ours, theirs) = socket_pair(SockType::Stream).unwrap();
+            others.push(theirs);
+            let mut connection = Box::new(Connection::new(ours, limits, Repeated::Replace));
+            connection.expires = Tick::from_nanos(expires);
+            keepalive.hold(connection, &epoll, 0).unwrap();
+        };
+        for expires in [30, 10, 20, 40] {
+            hold(&mut keepalive, expires);
+        }
+        let expired = |keepalive: &mut KeepaliveSet, now: u64| -> Vec<u64> {
+            let expired = keepalive.take_expired(Tick::from_nanos(now));
+            for connection in &expired {
+                keepalive.close(connection, &epoll);
+            }
+            expired.iter().map(|c| c.expires.as_nanos()).collect()
+        };
+        assert_eq!(keepalive.next_expiry(), Some(Tick::from_nanos(10)));
+        assert_eq!(expired(&mut keepalive, 9), [0; 0]);
+        // A request gives the second one more time. The old time is looked at once.
+        let mut second = keepalive.take(1).unwrap();
+        second.expires = Tick::from_nanos(50);
+        keepalive.hold(second, &epoll, 0).unwrap();
+        assert_eq!(expired(&mut keepalive, 15), [0; 0]);
+        assert_eq!(keepalive.next_expiry(), Some(Tick::from_nanos(20)));
+        // One with a request that waits does not expire, and has its time again afterwards.
+        keepalive.note(2, waiting(16));
+        assert_eq!(expired(&mut keepalive, 30), [30]);
+        assert_eq!(keepalive.next_expiry(), Some(Tick::from_nanos(40)));
+        let third = keepalive.take_first().unwrap();
+        keepalive.hold(third, &epoll, 0).unwrap();
+        assert_eq!(expired(&mut keepalive, 30), [20]);
+        // Places are used again.
+        hold(&mut keepalive, 35);
+        hold(&mut keepalive, 60);
+        assert_eq!((keepalive.entries.len(), keepalive.idle()), (4, 4));
+        assert_eq!(expired(&mut keepalive, 100), [60, 50, 35, 40]);
+        assert_eq!((keepalive.next_expiry(), keepalive.silent), (None, 0));
     }
 }

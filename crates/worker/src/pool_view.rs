@@ -31,7 +31,13 @@ pub(super) fn count(board: &Reader) -> (u64, u64) {
     (idle, busy)
 }
 
-pub(super) fn begun_within(board: &Reader, time: Duration, now: Tick) -> (usize, usize) {
+/// Counts idle workers, and requests begun in this time. Stops when either count is enough.
+pub(super) fn begun_within(
+    board: &Reader,
+    time: Duration,
+    now: Tick,
+    enough: (usize, usize),
+) -> (usize, usize) {
     let (mut idle, mut begun) = (0, 0);
     for (_, page) in up(board) {
         match slot_reader::stage(page) {
@@ -44,6 +50,9 @@ pub(super) fn begun_within(board: &Reader, time: Duration, now: Tick) -> (usize,
                 // It may have begun after the clock was read; a time far in the future is invalid.
                 begun += usize::from(now.since(since).max(since.since(now)) < time);
             }
+        }
+        if idle >= enough.0 || begun >= enough.1 {
+            break;
         }
     }
     (idle, begun)

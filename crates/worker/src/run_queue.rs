@@ -16,6 +16,8 @@ const COUNTS_AT_MOST: Duration = Duration::from_millis(50);
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 const LOOK_AT_LEAST: Duration = Duration::from_millis(1);
 const LOOK_AT_MOST: Duration = Duration::from_millis(100);
+/// More idle workers don't change when to look again.
+pub(super) const MOST_IDLE: usize = (LOOK_AT_MOST.as_micros() / LOOK_EVERY.as_micros()) as usize;
 /// The weight of the last request is 1/8.
 const PART: u32 = 8;
 
