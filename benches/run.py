@@ -19,14 +19,17 @@ def main():
     arguments = parse()
     cases = [CASES[name] for name in arguments.cases or CASES]
     if arguments.needs:
-        needs = {need: None for case in cases for need in getattr(case, arguments.needs.upper())}
+        name = arguments.needs.upper()
+        # A case may need less for a quick run.
+        quick = f"{name}_QUICK" if arguments.quick else name
+        needs = {need: None for case in cases for need in getattr(case, quick, getattr(case, name))}
         return print(*needs)
     if arguments.figures:
         rows, about = table.from_json(arguments.figures.read_text())
         return print(*plot.write(rows, about, arguments.plot), sep="\n")
     with tempfile.TemporaryDirectory(prefix="forkyard-bench-") as work:
         os.chmod(work, 0o755)
-        bench = Bench(work, arguments.quick)
+        bench = Bench(work, arguments.quick, arguments.write)
         shutil.copytree(SCRIPTS, bench.scripts)
         about = {"machine": machine(), "programs": PROGRAMS.name, "forkyard": version(), "quick": arguments.quick, "load_before": load_average()}
         print(f"{about['machine']}; load average {about['load_before']}", file=sys.stderr)
@@ -67,12 +70,15 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="shorter and fewer rounds: to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
     parser.add_argument("--plot", type=Path, metavar="DIRECTORY", help="write a picture (SVG) for each case there")
+    parser.add_argument("--write", metavar="REASON", help="renew benches/counts.json, and say there why (with the case counts)")
     parser.add_argument("--from", type=Path, metavar="FILE", dest="figures", help="measure nothing: plot what --json has written")
     # Asked by scripts/bench: what the cases need of these.
     parser.add_argument("--needs", choices=["packages", "builds"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.figures and not arguments.plot:
         parser.error("--from needs --plot DIRECTORY")
+    if arguments.write is not None and not (arguments.write.strip() and "counts" in arguments.cases):
+        parser.error("--write needs the case counts and a reason")
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}")

@@ -2,19 +2,13 @@
 
 import contextlib
 import os
-import shutil
-import subprocess
 
-from harness import mariadb, processes
+from harness import processes, sites
 from harness.needs import BOTH, PHP_BUILDS
-from harness.servers import PHP_VERSION, Forkyard, PhpFpm, Pool
+from harness.servers import Forkyard, PhpFpm, Pool
 from harness.table import Row, at_least, latencies, processor_time
 
-SYMFONY = ("framework-bundle", "twig-bundle", "twig-bridge", "form", "validator")
-PACKAGES = (
-    *BOTH, *(f"php-symfony-{part}" for part in SYMFONY),
-    "wordpress", "wordpress-theme-twentytwentythree", "mariadb-server", f"php{PHP_VERSION}-mysql",
-)  # fmt: skip
+PACKAGES = (*BOTH, *sites.SYMFONY, *sites.WORDPRESS)
 BUILDS = PHP_BUILDS
 
 WORKERS = 8
@@ -52,8 +46,9 @@ class PhpFpmWithPreload(PhpFpmWithFixedCode):
 
 
 def run(bench):
-    symfony = bench.scripts / "symfony"
-    _make_caches(bench, symfony)
+    # Before there is anything that could compile its caches for itself alone.
+    with bench.start(PhpFpmWithFixedCode, Pool(max_children=1)) as php_fpm:
+        symfony = sites.symfony(bench, lambda script, uri: bench.load(php_fpm, script, requests=1, uri=uri))
     rounds, seconds = (5, 1) if bench.quick else (11, 2)
     memory = {}
     with contextlib.ExitStack() as stack:
@@ -90,17 +85,6 @@ def run(bench):
     yield from _wordpress(bench, rounds, seconds)
 
 
-def _make_caches(bench, symfony):
-    """As a deployment does, and before there is anything that could compile them for itself alone."""
-    subprocess.run(["chmod", "-R", "a+rwX", symfony], check=True)
-    with bench.start(PhpFpmWithFixedCode, Pool(max_children=1)) as php_fpm:
-        for uri in ("/", "/form"):
-            bench.load(php_fpm, symfony / "index.php", requests=1, uri=uri)
-    # OPcache takes no file that is younger than 2 seconds.
-    for path in symfony.rglob("*.php"):
-        os.utime(path, (0, 1_000_000_000))
-
-
 def _beside_preload(bench, snapshot, symfony, start, rounds, seconds):
     PhpFpmWithPreload.script = symfony / "preload.php"
     preload = start(PhpFpmWithPreload, Pool(max_children=WORKERS))
@@ -131,16 +115,11 @@ def _hello(bench, rounds, seconds):
 
 def _wordpress(bench, rounds, seconds):
     """Its front page, without a user."""
-    directory = bench.directory("wordpress")
-    site, database = directory / "site", directory / "database"
-    shutil.copytree("/usr/share/wordpress", site, symlinks=False, ignore_dangling_symlinks=True)
-    for script in (bench.scripts / "wordpress").iterdir():
-        shutil.copy(script, site)
-    database.mkdir()
-    subprocess.run(["chmod", "-R", "a+rX", directory], check=True)
-    pool = _pool(site / "worker.php", "snapshot", [], server='{ HTTP_HOST = "localhost" }')
-    with mariadb.running(database), bench.start(PhpFpmWithFixedCode, Pool(max_children=WORKERS)) as php_fpm:
-        bench.load(php_fpm, site / "install.php", requests=1)
+    with contextlib.ExitStack() as stack:
+        php_fpm = stack.enter_context(bench.start(PhpFpmWithFixedCode, Pool(max_children=WORKERS)))
+        ask = lambda script, uri: bench.load(php_fpm, script, requests=1, uri=uri)
+        site = stack.enter_context(sites.wordpress(bench, ask))
+        pool = _pool(site / "worker.php", "snapshot", [], server='{ HTTP_HOST = "localhost" }')
         with bench.start(Forkyard, pool) as snapshot:
             for server in (php_fpm, snapshot):
                 server.wait_for_workers(WORKERS)
@@ -154,11 +133,5 @@ class Loop(Forkyard):
 
 
 def _pool(script, mode, warm_up, server="{}"):
-    requests = ", ".join(f'"{path}"' for path in warm_up)
-    application = (
-        f'{{ runtime = "php", version = "{PHP_VERSION}", worker = "{script}", worker_mode = "{mode}",'
-        f' warm_up_requests = [{requests}], warm_up_server = {server},'
-        ' php_admin_value = { "opcache.validate_timestamps" = "0" } }'
-    )
     # A worker that is replaced can't be measured.
-    return Pool(max_children=WORKERS, max_requests=0, application=application)
+    return Pool(max_children=WORKERS, max_requests=0, application=sites.worker_script(script, mode, warm_up, server))

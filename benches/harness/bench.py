@@ -18,9 +18,11 @@ LOAD = PROGRAMS / "forkyard-load"
 class Bench:
     """What a case is given."""
 
-    def __init__(self, work, quick):
+    def __init__(self, work, quick, reason=None):
         self.work = Path(work)
         self.quick = quick
+        # Why counts.json is renewed, if it is.
+        self.reason = reason
         self.scripts = self.work / "scripts"
         self._numbers = itertools.count()
 

@@ -9,6 +9,8 @@ import subprocess
 import time
 from pathlib import Path
 
+PATIENCE_SECONDS = 120
+
 
 def descendants(pid):
     """The process and all below it."""
@@ -26,6 +28,30 @@ def title(pid):
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
     except OSError:
         return ""
+
+
+def state(pid):
+    """The letter that the kernel has for what a process does, as S for a wait."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+
+
+def wait_until_idle(pid):
+    """It sleeps, and has used no time of a processor meanwhile."""
+    seen = []
+
+    def is_idle():
+        seen[:] = [*seen[-1:], (state(pid), cpu_seconds([pid]))]
+        return seen[0] == seen[-1] and len(seen) > 1 and seen[0][0] == "S"
+
+    wait(is_idle)
+
+
+def wait(condition):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > end:
+            raise RuntimeError(f"nothing has come of a wait of {PATIENCE_SECONDS} s")
+        time.sleep(0.005)
 
 
 def pss_mib(pids):

@@ -134,6 +134,7 @@ class Server:
 
 class Forkyard(Server):
     name = "forkyard"
+    programs = PROGRAMS
 
     def configure(self):
         text = ""
@@ -147,7 +148,7 @@ class Forkyard(Server):
             text += f"application = {pool.application}\n\n"
         path = self.directory / "forkyard.toml"
         path.write_text(text)
-        return [PROGRAMS / "forkyard", "run", "-c", path]
+        return [self.programs / "forkyard", "run", "-c", path]
 
 
 class PhpFpm(Server):

@@ -1,0 +1,115 @@
+"""What a hello costs with ever more pools, workers and kept connections, in system calls and instructions."""
+
+import contextlib
+import math
+import resource
+import statistics
+
+from harness import counting, fastcgi, processes, sites, stepping, valgrind
+from harness.needs import PHP, PHP_BUILDS
+from harness.servers import Forkyard, Pool
+from harness.table import Row
+
+PACKAGES = (*PHP, "strace", "valgrind")
+BUILDS = PHP_BUILDS[:2]
+
+POOLS = (1, 100, 10_000)
+WORKERS = (1, 30, 1000)
+CONNECTIONS = (1, 100, 10_000)
+# Of the figure of one, for ten times as many.
+MOST_PER_DECADE = 0.01
+
+
+def run(bench):
+    script = bench.scripts / "hello.php"
+    script.write_text("<?php echo getmypid();")
+    sites.settle(bench.scripts)
+    with _many_files(), counting.on_one_processor():
+        for name, sizes, figures in (("pools", POOLS, _pools), ("workers", WORKERS, _workers), ("kept connections", CONNECTIONS, _connections)):
+            points = {}
+            for size in sizes[:2] if bench.quick else sizes:
+                for figure, value in figures(bench, script, size).items():
+                    points.setdefault(figure, []).append((size, value))
+            for figure, values in points.items():
+                slope = per_decade(values)
+                yield Row(
+                    f"hello, {name}: {figure}, more for ten times as many", slope * 100, None, "%", f"≤ {MOST_PER_DECADE:.0%}",
+                    slope <= MOST_PER_DECADE, note=", ".join(f"{size:,}: {value:,}" for size, value in values), rounds={"points": values},
+                )  # fmt: skip
+
+
+def per_decade(points):
+    """The slope of the line through points, of the first one's value."""
+    at = [math.log10(size) for size, _ in points]
+    values = [value for _, value in points]
+    return statistics.linear_regression(at, values).slope / values[0] if values[0] else statistics.linear_regression(at, values).slope
+
+
+def _pools(bench, script, size):
+    pools = [Pool(f"p{number}", "ondemand", max_children=4) for number in range(size - 1)]
+    with _asked(bench, script, Pool(max_children=1), *pools) as (running, client):
+        return _figures(bench, running, client)
+
+
+def _workers(bench, script, size):
+    with _asked(bench, script, Pool(max_children=size)) as (running, client):
+        return _figures(bench, running, client)
+
+
+def _figures(bench, running, client):
+    """Of the worker that has the connection."""
+    pid = int(client.ask().split(b"\r\n\r\n")[1])
+    executed = stepping.instructions(pid, client, 1)[0]
+    return _calls(bench, running, client, pid) | _instructions(executed)
+
+
+def _connections(bench, script, size):
+    """The others have been served, too, and are held by the same worker. Its second thread watches them, which costs a request nothing."""
+    with _asked(bench, script, Pool(max_children=1)) as (running, client), _held(running, script, size - 1):
+        calls = _calls(bench, running, client, valgrind.worker(running, "www"))
+    # Stepped through, a request takes so long that the others are passed on.
+    with bench.start(valgrind.server(bench, "callgrind", "--callgrind:separate-threads=yes"), Pool(max_children=1)) as running:
+        executed = valgrind.instructions_of_first_thread(running, "www", lambda: _held(running, script, size), 5, 105)
+    return calls | _instructions(executed)
+
+
+def _calls(bench, running, client, pid):
+    for _ in range(10):
+        client.ask()
+    calls, _ = counting.calls(bench, [pid], client, 22, {pid})
+    idle = processes.calls_of_idle([running.pid], bench.directory("strace"), 1)
+    return {"system calls": round(sum(calls.values()), 1), "the master's system calls in an idle second": idle}
+
+
+def _instructions(executed):
+    return {"instructions, forkyard": executed["forkyard"], "instructions": sum(executed.values())}
+
+
+@contextlib.contextmanager
+def _held(running, script, count):
+    """So many kept connections, of which one is told."""
+    with contextlib.ExitStack() as stack:
+        client = None
+        for _ in range(count):
+            client = stack.enter_context(fastcgi.Client(running.socket(), script, keep=True))
+            client.ask()
+        yield client
+
+
+@contextlib.contextmanager
+def _asked(bench, script, pool, *more):
+    with bench.start(Forkyard, pool, *more) as running:
+        running.wait_for_workers(pool.max_children)
+        with fastcgi.Client(running.socket(), script, keep=True) as client:
+            client.ask()
+            yield running, client
+
+
+@contextlib.contextmanager
+def _many_files():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
