@@ -77,8 +77,8 @@ def parse():
     arguments = parser.parse_args()
     if arguments.figures and not arguments.plot:
         parser.error("--from needs --plot DIRECTORY")
-    if arguments.write is not None and not (arguments.write.strip() and "counts" in arguments.cases):
-        parser.error("--write needs the case counts and a reason")
+    if arguments.write is not None and not (arguments.write.strip() and "counts" in arguments.cases and not arguments.quick):
+        parser.error("--write needs a reason and the case counts, without --quick")
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}")

@@ -55,53 +55,63 @@ def run(bench):
 
 def measure(bench):
     """The figures by kinds of requests, as benches/counts.json has them."""
-    figures = {}
     sites.settle(bench.scripts)
-    worker = bench.scripts / "hello_worker.php"
-    valgrinds = [Pool("php", application=FIXED), Pool("loop", application=sites.worker_script(worker, "loop"))]
-    pools = [*valgrinds, Pool("snapshot", application=sites.worker_script(worker, "snapshot"))]
-    kinds = [
-        Kind("hello, a new connection", "php", bench.scripts / "hello.php"),
-        Kind("hello, a kept connection", "php", bench.scripts / "hello.php", options={"keep": True}),
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(counting.on_one_processor())
+        php, loop, snapshot = _pools(bench)
+        languages = [] if bench.quick else _languages(bench)
+        pools = [php, loop, snapshot, *languages]
+        running = stack.enter_context(bench.start(WithModules, *pools))
+        running.wait_for_workers(len(pools))
+        kinds = _hellos(bench)
+        figures = {kind.name: _plain(bench, running, kind) for kind in kinds}
+        if not bench.quick:
+            # After the others: WordPress changes the worker's umask.
+            pages = _pages(bench, running, stack)
+            kinds += pages
+            figures |= {kind.name: _plain(bench, running, kind) for kind in pages}
+            figures |= {pool.name: _calls(bench, running, pool) for pool in languages}
+            figures["an application pool"] = _routed(bench)
+            for kind in (kind for kind in kinds if kind.pool == snapshot.name):
+                figures[kind.name]["instructions"] = _stepped(running, kind)
+        for name, values in _under_valgrind(bench, [php, loop], kinds).items():
+            for kind, value in values.items():
+                figures[kind][name] = value
+    return figures
+
+
+def _pools(bench):
+    script = bench.scripts / "hello_worker.php"
+    loop, snapshot = (Pool(mode, max_children=1, application=sites.worker_script(script, mode)) for mode in ("loop", "snapshot"))
+    return Pool("php", max_children=1, application=FIXED), loop, snapshot
+
+
+def _hellos(bench):
+    hello, worker = bench.scripts / "hello.php", bench.scripts / "hello_worker.php"
+    return [
+        Kind("hello, a new connection", "php", hello),
+        Kind("hello, a kept connection", "php", hello, options={"keep": True}),
         Kind("a page of 1 MB", "php", bench.scripts / "large.php", 3, 3, 5),
         Kind("hello, loop", "loop", worker),
         Kind("hello, snapshot", "snapshot", worker),
     ]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(counting.on_one_processor())
-        languages = [] if bench.quick else _languages(bench)
-        pools += languages
-        for pool in pools:
-            pool.max_children = 1
-        running = stack.enter_context(bench.start(WithModules, *pools))
-        running.wait_for_workers(len(pools))
-        # Before WordPress changes the worker's umask.
-        for kind in kinds:
-            figures[kind.name] = _plain(bench, running, kind)
-        if not bench.quick:
-            pages = _pages(bench, running, stack)
-            kinds += pages
-            for kind in pages:
-                figures[kind.name] = _plain(bench, running, kind)
-            for pool in languages:
-                figures[pool.name] = _calls(bench, running, pool)
-            figures["an application pool"] = _routed(bench)
-        under = [kind for kind in kinds if kind.pool in ("php", "loop")]
-        # In processes of their own, so that neither waits for the other.
-        with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as beside:
-            instructions = beside.submit(_instructions, bench, valgrinds, under)
-            copied = beside.submit(_copied, bench, valgrinds, under)
-            counted = {"instructions": instructions.result(), "bytes copied by libc": copied.result()}
-        for name, values in counted.items():
-            for kind, value in values.items():
-                figures[kind][name] = value
-        if not bench.quick:
-            # Its pages are written back by the kernel's book of them, which valgrind does not have.
-            snapshot = kinds[4]
-            with snapshot.client(running) as client:
-                steps = stepping.instructions(valgrind.worker(running, snapshot.pool), client, 3)
-            figures[snapshot.name]["instructions"] = {owner: statistics.median(step[owner] for step in steps) for owner in valgrind.OWNERS}
-    return figures
+
+
+def _under_valgrind(bench, pools, kinds):
+    names = [pool.name for pool in pools]
+    kinds = [kind for kind in kinds if kind.pool in names]
+    # In processes of their own, so that neither waits for the other.
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as beside:
+        tools = {"instructions": _instructions, "bytes copied by libc": _copied}
+        futures = {name: beside.submit(tool, bench, pools, kinds) for name, tool in tools.items()}
+        return {name: future.result() for name, future in futures.items()}
+
+
+def _stepped(running, kind):
+    """Its pages are put back by the kernel's book of them, in which valgrind's own would be."""
+    with kind.client(running) as client:
+        steps = stepping.instructions(valgrind.worker(running, kind.pool), client, 3)
+    return {owner: statistics.median(step[owner] for step in steps) for owner in valgrind.OWNERS}
 
 
 def _plain(bench, running, kind):
@@ -170,10 +180,10 @@ def _languages(bench):
     express = bench.directory("express")
     shutil.copytree(SITE, express)
     return [
-        Pool("WSGI", application=f'{{ runtime = "wsgi", root = "{root}", entry = "page" }}'),
-        Pool("ASGI", application=f'{{ runtime = "asgi", root = "{root}", entry = "page_async" }}'),
-        Pool("Rack", application=f'{{ runtime = "rack", root = "{root}", entry = "page.ru" }}'),
-        Pool("Express", application=f'{{ runtime = "node", root = "{express}", start_command = "node app.js" }}'),
+        Pool("WSGI", max_children=1, application=f'{{ runtime = "wsgi", root = "{root}", entry = "page" }}'),
+        Pool("ASGI", max_children=1, application=f'{{ runtime = "asgi", root = "{root}", entry = "page_async" }}'),
+        Pool("Rack", max_children=1, application=f'{{ runtime = "rack", root = "{root}", entry = "page.ru" }}'),
+        Pool("Express", max_children=1, application=f'{{ runtime = "node", root = "{express}", start_command = "node app.js" }}'),
     ]
 
 

@@ -27,7 +27,8 @@ class Bench:
         self._numbers = itertools.count()
 
     def directory(self, name):
-        return self.work / f"{next(self._numbers)}-{name}"
+        # As long each time: paths are part of what is measured.
+        return self.work / f"{next(self._numbers):03}-{name}"
 
     def start(self, server, *pools):
         return server(self.directory(server.name), pools or [Pool()])

@@ -91,7 +91,8 @@ def calls_between(trace, times, threads=None):
 
 def usual(values):
     """The mean of the middle half: what happens once in a while has no part in it, what happens every other time has."""
-    return round(statistics.mean(sorted(values)[len(values) // 4 : -(len(values) // 4) or None]), 1)
+    mean = round(statistics.fmean(sorted(values)[len(values) // 4 : -(len(values) // 4) or None]), 1)
+    return int(mean) if mean.is_integer() else mean
 
 
 def faults_and_switches(pids, client, count):

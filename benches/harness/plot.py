@@ -1,5 +1,6 @@
 """Rows as pictures: an SVG for each case, which a document can show and a browser can read aloud."""
 
+import math
 from html import escape
 
 from .table import figure
@@ -11,8 +12,8 @@ LINE = 46
 HEAD = 58
 STYLE = (
     "text{font:13px sans-serif;fill:#222}.title{font-weight:bold;font-size:15px}.small{font-size:11px;fill:#666}"
-    ".own{fill:#2b6cb0}.other{fill:#b8c2cc}.bar{stroke:#c53030;stroke-width:2}"
-    "@media(prefers-color-scheme:dark){text{fill:#ddd}.small{fill:#999}.own{fill:#63b3ed}.other{fill:#4a5568}}"
+    ".own{fill:#2b6cb0}.line{fill:none;stroke:#2b6cb0;stroke-width:2}.other{fill:#b8c2cc}.bar{stroke:#c53030;stroke-width:2}"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}.small{fill:#999}.own{fill:#63b3ed}.line{stroke:#63b3ed}.other{fill:#4a5568}}"
 )
 
 
@@ -29,10 +30,13 @@ def write(rows, about, directory):
 
 
 def picture(case, rows, about):
-    """Two bars a row, forkyard's above; both are as long as their figures, and the longer one fills the width."""
+    """Two bars a row, forkyard's above; both are as long as their figures, and the longer one fills the width. A line for points."""
     parts = []
     for index, row in enumerate(rows):
         top = HEAD + index * LINE
+        if points := row.rounds.get("points"):
+            parts += _line(row, points, top)
+            continue
         # What can't be compared has one bar.
         longest = max(abs(row.forkyard), abs(row.php_fpm or 0)) or 1
         parts.append(text(LABEL - 12, top + 16, row.work, 'text-anchor="end"'))
@@ -43,8 +47,7 @@ def picture(case, rows, about):
             parts.append(f'<rect class="{name}" x="{LABEL}" y="{top + at}" width="{length:.1f}" height="13"/>')
             parts.append(text(LABEL + length + 6, top + at + 11, figure(value, row.unit), 'class="small"'))
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}; "
-        verdict = "met" if row.met else "NOT MET"
-        parts.append(text(WIDTH - 10, top + 16, f"{ratio}{row.must}: {verdict}", 'class="small" text-anchor="end"'))
+        parts.append(_verdict(row, top, ratio))
     height = HEAD + len(rows) * LINE
     quick = "; a quick run, not to be quoted" if about.get("quick") else ""
     said = f"{about['forkyard']}; {about['machine']}; load average {about['load_before']} before, {about['load_after']} after{quick}"
@@ -57,6 +60,24 @@ def picture(case, rows, about):
         + "".join(parts)
         + "</svg>\n"
     )
+
+
+def _line(row, points, top):
+    """Figures over sizes, which are a decade apart at equal distances; the bottom is zero."""
+    decades = math.log10(points[-1][0]) or 1
+    highest = max(value for _, value in points) or 1
+    places = [(LABEL + math.log10(size) / decades * BARS, top + 30 - value / highest * 24) for size, value in points]
+    yield text(LABEL - 12, top + 16, row.work, 'text-anchor="end"')
+    yield f'<polyline class="line" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>'
+    for (x, y), (size, value) in zip(places, points, strict=True):
+        yield f'<circle class="own" cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
+        yield text(x + 6, top + 42, f"{size:,}: {figure(value, '')}", 'class="small"')
+    yield _verdict(row, top, f"{figure(row.forkyard, row.unit)}; ")
+
+
+def _verdict(row, top, before):
+    verdict = "met" if row.met else "NOT MET"
+    return text(WIDTH - 10, top + 16, f"{before}{row.must}: {verdict}", 'class="small" text-anchor="end"')
 
 
 def text(x, y, words, attributes=""):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .needs import PHP_VERSION
 from .servers import PROGRAMS, ROOT
-from .table import Row
+from .table import Row, figure
 
 FILE = ROOT / "benches/counts.json"
 # What a figure may differ by.
@@ -66,7 +66,7 @@ def rows(figures):
             differ = differ or not row.met
             yield row
     if differ:
-        print(f"counts: if that is meant: FORKYARD_PROGRAMS={PROGRAMS} scripts/bench counts --write 'the reason'")
+        print(f"counts: if that is meant: FORKYARD_PROGRAMS={os.path.relpath(PROGRAMS, ROOT)} scripts/bench counts --write 'the reason'")
 
 
 def _rows(counted, olds):
@@ -85,7 +85,7 @@ def _flat(counted):
             continue
         if name == "system calls":
             flat[name] = round(sum(value.values()), 1)
-        flat |= {f"{name}, {part}": figure for part, figure in value.items()}
+        flat |= {f"{name}, {part}": count for part, count in value.items()}
     return flat
 
 
@@ -95,7 +95,7 @@ def _row(kind, name, value, old, is_left_out):
     ratio = value / old if old else None
     row = Row(f"{kind}: {name}", value, old, "", f"± {MOST:.0%}" if is_compared else "", met, ratio)
     if not met:
-        print(f"counts: changed: {row.work}: {old:g} -> {value:g}")
+        print(f"counts: changed: {row.work}: {figure(old, '')} -> {figure(value, '')}")
     return row
 
 
@@ -106,13 +106,10 @@ def _has_changed(name, new, old):
 
 def renew(figures, reason):
     """Puts figures into the file, with the reason why they have changed."""
-    told = _read()
-    entry = told.setdefault(KEY, {"counts": {}})
-    entry["counts"] |= figures
-    told[KEY] = {"reason": reason, "built with": built_with(), "counts": entry["counts"]}
+    told = _read() | {KEY: {"reason": reason, "built with": built_with(), "counts": figures}}
     text = json.dumps(told, indent=2, ensure_ascii=False)
-    # The system calls of a kind are a line.
-    text = re.sub(r"\{\n +([^{}]*?)\n +\}", lambda found: "{" + re.sub(r"\n +", " ", found.group(1)) + "}" if '"compiler"' not in found.group(1) else found.group(), text)
+    # The parts of a figure are a line.
+    text = re.sub(r'(?<=: )\{\n +("[^"]*": [\d.]+(?:,\n +"[^"]*": [\d.]+)*)\n +\}', lambda parts: "{" + re.sub(r"\n +", " ", parts.group(1)) + "}", text)
     FILE.write_text(text + "\n")
     if owner := os.environ.get("SUDO_UID"):
         os.chown(FILE, int(owner), int(os.environ["SUDO_GID"]))

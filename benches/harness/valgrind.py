@@ -55,7 +55,7 @@ def _place_shim(directory):
 
 
 def instructions(running, pool, client, warm_up, count):
-    """Medians of what single requests execute, by what it belongs to. Callgrind writes down its sums before each wait."""
+    """Medians of what single requests execute, by what it belongs to. Callgrind writes down its sums before a call that each makes."""
     pid = worker(running, pool)
     costs, seen = [], len(_dumps(running, pid))
     for number in range(warm_up + count):
@@ -69,24 +69,10 @@ def instructions(running, pool, client, warm_up, count):
     return {owner: round(statistics.median(cost[owner] for cost in costs)) for owner in OWNERS}
 
 
-def instructions_of_first_thread(running, pool, clients, few, many):
-    """As above, without what a worker's other threads do meanwhile. `clients` opens a context with one that asks so often."""
-    totals = []
-    for count in (few, many):
-        pid = worker(running, pool)
-        with clients() as client:
-            for _ in range(count):
-                client.ask()
-            processes.wait_until_idle(pid)
-            os.kill(pid, signal.SIGTERM)
-            processes.wait(lambda: not processes.title(pid))
-        totals.append(_by_owner(running.output / f"{pid}-01"))
-    return {owner: round((totals[1][owner] - totals[0][owner]) / (many - few)) for owner in OWNERS}
-
-
 def _dumps(running, pid):
-    # They are numbered from 1 on.
-    return sorted(running.output.glob(f"{pid}.*"), key=lambda path: int(path.suffix[1:]))
+    """Those of the first thread, if they are apart. They are numbered from 1 on."""
+    names = (re.fullmatch(rf"{pid}\.(\d+)(-0*1)?", path.name) for path in running.output.iterdir())
+    return [running.output / name.group() for name in sorted(filter(None, names), key=lambda name: int(name.group(1)))]
 
 
 def _by_owner(dump):

@@ -13,6 +13,10 @@ foreach (['AUTH', 'SECURE_AUTH', 'LOGGED_IN', 'NONCE'] as $name) {
 define('DISABLE_WP_CRON', true);
 define('WP_HTTP_BLOCK_EXTERNAL', true);
 define('AUTOMATIC_UPDATER_DISABLED', true);
+// What is made of the theme's styles lasts a minute otherwise, and then one page makes it anew.
+foreach (['global_styles', 'global_styles_svg_filters'] as $name) {
+    $wp_filter["expiration_of_transient_{$name}_twentytwentythree"][10][] = ['function' => fn () => 86400, 'accepted_args' => 1];
+}
 $table_prefix = 'wp_';
 defined('ABSPATH') || define('ABSPATH', __DIR__ . '/');
 require_once ABSPATH . 'wp-settings.php';
