@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import resource
 import statistics
 
@@ -65,11 +66,11 @@ def _figures(bench, running, client):
 def _connections(bench, script, size):
     """The others have been served, too, and are held by the same worker. Its second thread watches them, which costs a request nothing."""
     hello = bench.scripts / "hello.php"
-    with _asked(bench, script, Pool(max_children=1)) as (running, client), _held(running, hello, size - 1):
+    with _asked(bench, script, Pool(max_children=1)) as (running, client), _held(running, hello, client, size - 1):
         calls = _calls(bench, running, client, valgrind.worker(running, "www"))
     # Stepped through, a request takes so long that the others are passed on. The script calls getpid, the others' does not.
     server = valgrind.server(bench, "callgrind", "--callgrind:separate-threads=yes", "--callgrind:dump-before=getpid")
-    with _asked(bench, script, Pool(max_children=1), server=server) as (running, client), _held(running, hello, size - 1):
+    with _asked(bench, script, Pool(max_children=1), server=server) as (running, client), _held(running, hello, client, size - 1):
         return calls | _instructions(valgrind.instructions(running, "www", client, 5, 6))
 
 
@@ -86,11 +87,16 @@ def _instructions(executed):
 
 
 @contextlib.contextmanager
-def _held(running, script, count):
-    """So many kept connections."""
+def _held(running, script, client, count):
+    """So many kept connections, and the client's, which is the last."""
+    client.close()
     with contextlib.ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(fastcgi.Client(running.socket(), script, keep=True)).ask()
+        client.ask()
+        held = len(os.listdir(f"/proc/{valgrind.worker(running, 'www')}/fd"))
+        if held <= count:
+            raise RuntimeError(f"of {count} connections the worker holds {held}")
         yield
 
 
