@@ -108,7 +108,7 @@ def _under_valgrind(bench, pools, kinds):
 
 
 def _stepped(running, kind):
-    """Its pages are put back by the kernel's book of them, in which valgrind's own would be."""
+    """Valgrind has no userfaultfd(2), without which no worker is put back."""
     with kind.client(running) as client:
         steps = stepping.instructions(valgrind.worker(running, kind.pool), client, 3)
     return {owner: statistics.median(step[owner] for step in steps) for owner in valgrind.OWNERS}

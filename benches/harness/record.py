@@ -109,7 +109,8 @@ def renew(figures, reason):
     told = _read() | {KEY: {"reason": reason, "built with": built_with(), "counts": figures}}
     text = json.dumps(told, indent=2, ensure_ascii=False)
     # The parts of a figure are a line.
-    text = re.sub(r'(?<=: )\{\n +("[^"]*": [\d.]+(?:,\n +"[^"]*": [\d.]+)*)\n +\}', lambda parts: "{" + re.sub(r"\n +", " ", parts.group(1)) + "}", text)
+    part = r'"[^"]*": [\d.]+'
+    text = re.sub(rf"(?<=: )\{{\n +({part}(?:,\n +{part})*)\n +\}}", lambda parts: "{" + re.sub(r"\n +", " ", parts.group(1)) + "}", text)
     FILE.write_text(text + "\n")
     if owner := os.environ.get("SUDO_UID"):
         os.chown(FILE, int(owner), int(os.environ["SUDO_GID"]))
