@@ -1,6 +1,7 @@
 //! Stops and ends of workers.
 
 use super::context::Context;
+use super::crashes::Reported;
 use super::effect::Effect;
 use super::generation::Generation;
 use super::handover::Handover;
@@ -47,12 +48,19 @@ impl Context {
         }
     }
 
-    /// Forgets an ended worker.
-    pub(super) fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Ended) {
-        let had_work = self.processes.note_death(&self.pools, id, pid);
-        self.pools.count_exit(id, exit);
+    /// Reads what an ended worker has left in its pipes.
+    pub(super) fn hear_last_output(&mut self, id: WorkerId, pid: i32) {
         if let Some(mut worker) = self.pools.workers.remove(&id) {
             self.pools.read_last_output(&mut self.services, &mut worker, pid);
+            self.pools.workers.insert(id, worker);
+        }
+    }
+
+    /// Forgets an ended worker.
+    pub(super) fn worker_gone(&mut self, id: WorkerId, (pid, exit): (i32, Ended), report: Option<Reported>) {
+        let had_work = self.processes.note_death(&self.pools, id, pid, report);
+        self.pools.count_exit(id, exit);
+        if let Some(worker) = self.pools.workers.remove(&id) {
             self.report_early_exit(&worker, pid, exit);
             if let Some(process) = &worker.foreign {
                 self.services.sources.forget(process);
@@ -84,7 +92,7 @@ impl Context {
             return;
         };
         let settings = &generation.settings;
-        let output = String::from_utf8_lossy(&worker.first_output);
+        let output = String::from_utf8_lossy(&worker.last_output);
         let application = &settings.pool.application;
         let wrapped = application.wrapped();
         let command = wrapped.map_or("a worker".to_owned(), |it| it.interpreter.display().to_string());
@@ -197,7 +205,7 @@ impl Pools {
 
 impl Processes {
     /// Records a worker's end and its request for the core's log line; returns whether it ever had work.
-    fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32) -> bool {
+    fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32, report: Option<Reported>) -> bool {
         let Some(worker) = pools.workers.get(&id) else {
             return false;
         };
@@ -218,6 +226,7 @@ impl Processes {
             uptime,
             doing,
             sender,
+            report,
         };
         self.deaths.insert(id, death);
         had_work
@@ -225,7 +234,7 @@ impl Processes {
 }
 
 /// The sender of a worker's signal, as the end of a sentence. The numbers come from the worker and are untrusted.
-fn by_whom(origin: Origin, worker: i32) -> String {
+pub(super) fn by_whom(origin: Origin, worker: i32) -> String {
     let (pid, uid) = match origin {
         Origin::Kernel => return "the kernel".to_owned(),
         Origin::Process { pid, uid } => (pid, uid),
