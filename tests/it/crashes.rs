@@ -156,7 +156,9 @@ fn php_fpm_s_words_stay_and_the_number_of_the_report_follows() {
     assert_contains(&line, " seconds from start, report ");
     // An idle worker was not at work.
     let idle: u32 = daemon.get("www", "ok.php").body().parse().expect("a pid");
-    wait_until("the worker to be idle", || daemon.status(&[])["pools"][0]["idle"] == 1);
+    wait_until("the worker to be idle", || {
+        daemon.status(&[])["pools"][0]["idle"] == 1
+    });
     process::signal(idle, Signal::SIGKILL);
     let line = daemon.wait_for(&format!("child {idle} exited on signal 9 (SIGKILL)"));
     assert_ends(&line, " seconds from start");

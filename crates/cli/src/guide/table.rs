@@ -311,16 +311,7 @@ pub(super) const COMMANDS: &[Entry] = &[
             "forkyard replay 5b0f9e21 --to www",
             "Sends the request of that report to the pool, and prints the status of its answer.",
         )],
-        codes: &[
-            DONE,
-            WRONG,
-            SILENT,
-            (
-                70,
-                "There is no such report or pool, the request can't be sent again, or nothing answered it.",
-            ),
-            UNNAMED,
-        ],
+        codes: ASKED,
         files: ALL,
     },
     Entry {
