@@ -46,7 +46,11 @@ fn a_death_at_work_has_a_report_with_its_cause() {
     let daemon = daemon("request_terminate_timeout = \"1s\"\n");
     let own = std::process::id();
     let rows = [
-        ("posix_kill(getmypid(), 11); sleep(60);", "signal", "(SIGSEGV"),
+        (
+            "posix_kill(getmypid(), 11); sleep(60);",
+            "signal",
+            "sent by itself",
+        ),
         (
             "posix_kill(getmypid(), 15); sleep(60);",
             "signal",
@@ -62,7 +66,11 @@ fn a_death_at_work_has_a_report_with_its_cause() {
             "signal",
             "(SIGSEGV",
         ),
-        ("function f() { array_map('f', [1]); } f();", "signal", "(SIGSEGV"),
+        (
+            "function f() { array_map('f', [1]); } f();",
+            "stack_overflow",
+            "stack overflow: was killed by signal 11",
+        ),
         ("FFI::cdef('void abort(void);')->abort();", "signal", "(SIGABRT"),
         (
             "FFI::cdef('void _exit(int);')->_exit(3);",
@@ -136,6 +144,61 @@ fn a_worker_over_its_memory_names_the_request_and_none_is_lost() {
     let shown = daemon.shown(&["error", text(&crash, "id")]);
     assert_contains(&shown, "after it had served GET /large.php?a=1");
     assert_contains(&shown, "No request was lost");
+}
+
+/// A control group of version 1 with a limit of memory; `None`: there is no such hierarchy.
+fn memory_group() -> Option<PathBuf> {
+    let text = read_file("/proc/self/cgroup");
+    let own = text
+        .lines()
+        .find_map(|line| line.split_once(":memory:").map(|(_, path)| path.to_owned()))?;
+    let name = format!("forkyard-crash-{}", std::process::id());
+    let group = Path::new("/sys/fs/cgroup/memory")
+        .join(own.trim_start_matches('/'))
+        .join(name);
+    fs::create_dir(&group).ok()?;
+    write_file(group.join("memory.limit_in_bytes"), "400M");
+    Some(group)
+}
+
+#[test]
+fn the_kernel_s_kill_for_memory_is_told_from_another() {
+    skip_if!(needs_root());
+    let Some(group) = memory_group() else {
+        crate::skip::skip("cgroup v1 has no memory controller here");
+        return;
+    };
+    let dir = directory();
+    let values = "php_admin_value = { \"memory_limit\" = \"-1\" }\n";
+    let text = with_control(dir.path()) + &php_pool(dir.path(), SETTINGS, values);
+    write_file(dir.path().join("forkyard.toml"), text);
+    let mut command = Command::new("/bin/sh");
+    let enter = "echo $$ > \"$1/cgroup.procs\" && exec \"$2\" run -c \"$3\"";
+    command.args(["-c", enter, "sh"]).arg(&group);
+    command.arg(env!("CARGO_BIN_EXE_forkyard"));
+    command.arg(dir.path().join("forkyard.toml"));
+    let mut daemon = Daemon::launch(dir.path(), command);
+    daemon.wait_for("ready to handle connections");
+    for (count, (code, kind)) in [
+        ("posix_kill(getmypid(), 9); sleep(60);", "signal"),
+        ("$a = str_repeat('x', 1 << 30);", "out_of_memory"),
+        ("posix_kill(getmypid(), 9); sleep(60);", "signal"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        daemon.write("dies.php", &format!("<?php {code}"));
+        let _answer = daemon
+            .send("www", &Params::get(&daemon.dir, "dies.php", ""))
+            .answer();
+        assert_eq!(next_kind(&daemon, count + 1), kind, "{code}");
+    }
+    daemon.end(Signal::SIGTERM);
+    wait_until("the group to be empty", || fs::remove_dir(&group).is_ok());
+}
+
+fn next_kind(daemon: &Daemon, count: usize) -> String {
+    text(&next(daemon, count), "kind").to_owned()
 }
 
 #[test]

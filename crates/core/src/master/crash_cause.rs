@@ -5,6 +5,7 @@ use crate::spawn::error::Ended;
 use forkyard_protocol::counters::ExitCause;
 
 const SIGKILL: i32 = 9;
+const SIGSEGV: i32 = 11;
 const SIGTERM: i32 = 15;
 
 /// The cause of a worker's death.
@@ -17,6 +18,8 @@ pub enum CrashCause {
         /// `process 12 (kill), user id 0`, `itself`.
         sender: Option<String>,
     },
+    /// Its stack was full.
+    StackOverflow,
     /// Its request was over its time limit.
     TimeLimit,
     /// It was over `memory_limit`.
@@ -49,6 +52,8 @@ pub struct Evidence {
     pub said: Option<ExitCause>,
     /// A signal and its sender, as far as the worker could note them.
     pub sent: Option<(i32, String)>,
+    /// It has noted that its stack is full.
+    pub is_stack_full: bool,
     /// The kernel has killed a process of the control group for want of memory just now.
     pub is_out_of_memory: bool,
 }
@@ -92,6 +97,9 @@ impl CrashCause {
             Ended::Signal { number: SIGKILL, .. } if evidence.is_out_of_memory => {
                 Some(CrashCause::OutOfMemory)
             }
+            Ended::Signal { number: SIGSEGV, .. } if evidence.is_stack_full => {
+                Some(CrashCause::StackOverflow)
+            }
             Ended::Signal { number, .. } => {
                 let sent = evidence.sent.filter(|(sent, _)| *sent == number);
                 Some(CrashCause::Signal {
@@ -106,6 +114,7 @@ impl CrashCause {
         match self {
             CrashCause::Exit => "exit",
             CrashCause::Signal { .. } => "signal",
+            CrashCause::StackOverflow => "stack_overflow",
             CrashCause::TimeLimit => "time_limit",
             CrashCause::MemoryLimit => "memory_limit",
             CrashCause::OutOfMemory => "out_of_memory",
@@ -131,6 +140,7 @@ impl CrashCause {
                 format!("{}, sender unknown", ended.describe())
             }
             CrashCause::Signal { sender: None } => ended.describe(),
+            CrashCause::StackOverflow => format!("stack overflow: {}", ended.describe()),
             CrashCause::TimeLimit => "time limit: the request took too long".to_owned(),
             CrashCause::MemoryLimit => "memory_limit: the worker used more memory".to_owned(),
             CrashCause::OutOfMemory => "out of memory: killed by the kernel".to_owned(),
@@ -142,6 +152,10 @@ impl CrashCause {
     /// Returns the problem and a remedy.
     pub fn words(&self, ended: Ended) -> (&'static str, &'static str) {
         match self {
+            CrashCause::StackOverflow => (
+                "Its stack was full: most often functions call each other without an end.",
+                "Look for the recursion in the script; of PHP's own functions zend.max_allowed_stack_size (8.3) makes it an error.",
+            ),
             CrashCause::TimeLimit => (
                 "The request took longer than its time limit, and the worker was ended.",
                 "Make the request faster, or raise request_terminate_timeout.",
@@ -182,6 +196,7 @@ mod tests {
         by: None,
         said: None,
         sent: None,
+        is_stack_full: false,
         is_out_of_memory: false,
     };
 
@@ -223,6 +238,13 @@ mod tests {
                     ..killed(11)
                 },
                 Some("signal"),
+            ),
+            (
+                Evidence {
+                    is_stack_full: true,
+                    ..killed(11)
+                },
+                Some("stack_overflow"),
             ),
             (
                 by(Some(EndedBy::TimeLimit), StopRequest::Terminate),

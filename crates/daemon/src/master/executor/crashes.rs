@@ -22,6 +22,7 @@ use forkyard_spawn::effects::oom_kills;
 use forkyard_spawn::report::ErrorId;
 use forkyard_spawn::self_spawn::error_id;
 use forkyard_sys::clock;
+use forkyard_sys::sender::Origin;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -57,7 +58,8 @@ impl Context {
             told: worker.told.map(|(told, _)| told),
             by: worker.ended_by,
             said: slot_reader::leaving(page).0,
-            sent: sent.map(|sent| (sent.signal, by_whom(sent.origin, pid))),
+            sent: sent.and_then(|sent| Some((sent.signal, by_whom(sent.origin, pid)?))),
+            is_stack_full: sent.is_some_and(|sent| sent.origin == Origin::StackOverflow),
             is_out_of_memory: is_by_force && self.processes.oom_kills.has_new(group.as_ref(), clock::now()),
         };
         let cause = CrashCause::of(evidence)?;

@@ -218,7 +218,7 @@ impl Processes {
         let had_work = entry.as_ref().is_some_and(slot_reader::SlotEntry::had_work);
         let doing = entry.as_ref().and_then(describe);
         let sent = page.and_then(slot_reader::sent);
-        let sender = sent.map(|sent| (sent.signal, by_whom(sent.origin, pid)));
+        let sender = sent.and_then(|sent| Some((sent.signal, by_whom(sent.origin, pid)?)));
         let death = Death {
             pid,
             pool: generation.settings.pool.name.clone(),
@@ -233,22 +233,23 @@ impl Processes {
     }
 }
 
-/// The sender of a worker's signal, as the end of a sentence. The numbers come from the worker and are untrusted.
-pub(super) fn by_whom(origin: Origin, worker: i32) -> String {
+/// The sender of a worker's signal, as the end of a sentence; `None`: a fault, which nobody has sent. The numbers come from the worker and are untrusted.
+pub(super) fn by_whom(origin: Origin, worker: i32) -> Option<String> {
     let (pid, uid) = match origin {
-        Origin::Kernel => return "the kernel".to_owned(),
+        Origin::Kernel => return Some("the kernel".to_owned()),
+        Origin::Fault | Origin::StackOverflow => return None,
         Origin::Process { pid, uid } => (pid, uid),
     };
     if pid == worker {
-        return "itself".to_owned();
+        return Some("itself".to_owned());
     }
     if u32::try_from(pid) == Ok(std::process::id()) {
-        return "the master".to_owned();
+        return Some("the master".to_owned());
     }
-    match process::name(pid) {
+    Some(match process::name(pid) {
         Some(name) => format!("process {pid} ({name}), user id {uid}"),
         None => format!("process {pid}, user id {uid}"),
-    }
+    })
 }
 
 /// The first line of a slot's request, such as `GET /x.php?a=b`, and the script.
