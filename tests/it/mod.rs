@@ -9,7 +9,6 @@ mod closed_pipes;
 mod completions;
 mod computing;
 mod control;
-mod crashes;
 mod dev;
 mod documents;
 mod early_exits;
