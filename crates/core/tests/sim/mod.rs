@@ -12,6 +12,7 @@
 //! `a_world_that_is_built_wrong_is_noticed` breaks the world and expects a failure. Known gap: counting on an idle
 //! worker that was just told to exit, whose exit is an event.
 
+mod agenda;
 mod checks;
 mod concurrent;
 mod executor;

@@ -1,11 +1,11 @@
 //! A pool of workers with several requests, its clients and the kernel. Times are in microseconds.
 
 use crate::random::Random;
+use crate::sim::agenda::{Agenda, tick};
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::load::Load;
 use forkyard_worker::accepting::{Accepting, Choice, LET_DOWN, OwnLoad, Schedule, YIELD, YIELD_TO_IDLE};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
@@ -78,9 +78,7 @@ enum Event {
 pub(crate) struct Pool {
     random: Random,
     mutant: Option<Mutant>,
-    now: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    number: u64,
+    agenda: Agenda<Event>,
     workers: Vec<Worker>,
     backlog: VecDeque<u64>,
     /// Connections are concentrated on this many workers.
@@ -92,10 +90,6 @@ pub(crate) struct Pool {
     kept: u64,
     pub(crate) taken: usize,
     last_taken: u64,
-}
-
-fn at(micros: u64) -> Tick {
-    Tick::from_nanos(micros * 1_000)
 }
 
 impl Pool {
@@ -123,9 +117,7 @@ impl Pool {
         };
         let mut pool = Pool {
             mutant,
-            now: 1,
-            events: BinaryHeap::new(),
-            number: 0,
+            agenda: Agenda::new(),
             workers: (0..count).map(|_| worker()).collect(),
             backlog: VecDeque::new(),
             enough,
@@ -145,20 +137,20 @@ impl Pool {
         for _ in 0..self.random.pick(&[5, 20, 100, 300]) {
             let at = self.random.below(END as usize / 4) as u64;
             let burst = self.random.pick(&[1, 1, 1, 2, 10]);
-            self.plan(at, Event::Come(burst));
+            self.agenda.plan(at, Event::Come(burst));
         }
         if self.enough.is_none() && self.random.one_in(2) {
             for _ in 0..self.random.pick(&[1, 5, 20]) {
                 let at = self.random.below(END as usize / 4) as u64;
                 let worker = self.random.below(self.workers.len());
                 let time = self.random.between(100, 60_000);
-                self.plan(at, Event::Block(worker, time.into()));
+                self.agenda.plan(at, Event::Block(worker, time.into()));
             }
         }
         if self.random.one_in(4) {
             let at = self.random.below(END as usize / 8) as u64;
-            self.plan(at, Event::ShortageBegins);
-            self.plan(at + 10_000, Event::ShortageEnds);
+            self.agenda.plan(at, Event::ShortageBegins);
+            self.agenda.plan(at + 10_000, Event::ShortageEnds);
         }
     }
 
@@ -179,10 +171,10 @@ impl Pool {
     }
 
     pub(crate) fn run(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.events.pop() {
+        while let Some((at, event)) = self.agenda.next() {
             self.check_neglect(at);
             self.check_deadlines(at);
-            self.now = at;
+            self.agenda.now = at;
             match event {
                 Event::Come(count) => {
                     for _ in 0..count {
@@ -202,7 +194,7 @@ impl Pool {
                     let worker = &mut self.workers[index];
                     if worker.blocked.1 <= at {
                         worker.blocked = (at, at + time);
-                        self.plan(time, Event::Unblock(index));
+                        self.agenda.plan(time, Event::Unblock(index));
                     }
                 }
                 Event::Unblock(index) => self.wake(index, 0),
@@ -216,26 +208,17 @@ impl Pool {
         }
     }
 
-    fn plan(&mut self, after: u64, event: Event) {
-        self.number += 1;
-        self.events.push(Reverse((self.now + after, self.number, event)));
-    }
-
     fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
 
-    fn tick(&self) -> Tick {
-        at(self.now)
-    }
-
     fn is_blocked(&self, index: usize) -> bool {
-        self.workers[index].blocked.1 > self.now
+        self.workers[index].blocked.1 > self.agenda.now
     }
 
     fn wake(&mut self, index: usize, after: u64) {
         if !std::mem::replace(&mut self.workers[index].is_awake, true) {
-            self.plan(after, Event::Turn(index));
+            self.agenda.plan(after, Event::Turn(index));
         }
     }
 
@@ -256,7 +239,7 @@ impl Pool {
         if self.is_blocked(index) {
             return;
         }
-        let now = self.tick();
+        let now = self.agenda.tick();
         let worker = &mut self.workers[index];
         worker.accepting.is_ready |= std::mem::take(&mut worker.is_told);
         if std::mem::take(&mut worker.rings) {
@@ -275,16 +258,16 @@ impl Pool {
 
     /// As the worker's `ring`.
     fn ring(&mut self, index: usize) {
-        let now = self.tick();
+        let now = self.agenda.tick();
         let worker = &mut self.workers[index];
         worker.schedule.ring();
         worker.accepting.ring(now);
         let before = worker.deadlines.len();
-        worker.deadlines.retain(|due| *due > self.now);
+        worker.deadlines.retain(|due| *due > self.agenda.now);
         worker.connections -= before - worker.deadlines.len();
         let is_deaf = matches!(self.mutant, Some(Mutant::LeavesForGood | Mutant::PausesForGood));
         let accepting = worker.accepting.due(now).filter(|_| !is_deaf);
-        let deadlines = worker.deadlines.iter().map(|due| at(*due));
+        let deadlines = worker.deadlines.iter().map(|due| tick(*due));
         if let Some(due) = deadlines.chain(accepting).min() {
             self.set_alarm(index, due);
         }
@@ -292,9 +275,9 @@ impl Pool {
 
     fn set_alarm(&mut self, index: usize, due: Tick) {
         if self.workers[index].schedule.set_by(due) {
-            let due = due.as_nanos().div_ceil(1_000).max(self.now);
+            let due = due.as_nanos().div_ceil(1_000).max(self.agenda.now);
             self.workers[index].timer = Some(due);
-            self.plan(due - self.now, Event::Ring(index));
+            self.agenda.plan(due - self.agenda.now, Event::Ring(index));
         }
     }
 
@@ -304,7 +287,7 @@ impl Pool {
         } else {
             self.kept
         };
-        let due = self.now + kept;
+        let due = self.agenda.now + kept;
         let worker = &mut self.workers[index];
         worker.in_flight -= 1;
         if kept == 0 {
@@ -312,7 +295,7 @@ impl Pool {
         } else {
             worker.deadlines.push(due);
             if !self.is(Mutant::ForgetsDeadlines) || self.workers[index].timer.is_none() {
-                self.set_alarm(index, at(due));
+                self.set_alarm(index, tick(due));
             }
         }
         if !self.is(Mutant::StaysFull) {
@@ -322,7 +305,7 @@ impl Pool {
 
     fn load(&self, index: usize) -> Load {
         let worker = &self.workers[index];
-        let is_noticed = self.is_blocked(index) && self.now >= worker.blocked.0 + NOTICED;
+        let is_noticed = self.is_blocked(index) && self.agenda.now >= worker.blocked.0 + NOTICED;
         Load {
             in_flight: worker.in_flight as u32,
             quiet: 0,
@@ -332,7 +315,7 @@ impl Pool {
     }
 
     fn take(&mut self, index: usize) -> bool {
-        let now = self.tick();
+        let now = self.agenda.tick();
         let siblings = (0..self.workers.len()).filter(|other| *other != index);
         let loads: Vec<Load> = siblings.clone().map(|other| self.load(other)).collect();
         let connected = siblings
@@ -375,8 +358,8 @@ impl Pool {
             if self.mutant != Some(Mutant::IsNeverLetDown) {
                 worker.accepting.was_let_down(now);
             }
-            let again = self.enough.is_some() && worker.let_down_until > self.now;
-            worker.let_down_until = self.now + LET_DOWN.as_micros() as u64;
+            let again = self.enough.is_some() && worker.let_down_until > self.agenda.now;
+            worker.let_down_until = self.agenda.now + LET_DOWN.as_micros() as u64;
             assert!(!again, "it leaves connections in vain: {}", self.scenario());
         }
         if !insists {
@@ -388,11 +371,11 @@ impl Pool {
 
     fn serve(&mut self, index: usize) {
         self.taken += 1;
-        self.last_taken = self.now;
+        self.last_taken = self.agenda.now;
         self.workers[index].in_flight += 1;
         self.workers[index].connections += 1;
         let takes = u64::from(self.random.between(self.slow / 2, self.slow));
-        self.plan(takes, Event::Answered(index));
+        self.agenda.plan(takes, Event::Answered(index));
     }
 
     fn note_free(&mut self) {
@@ -400,7 +383,7 @@ impl Pool {
             let is_blocked = self.is_blocked(index);
             let worker = &mut self.workers[index];
             worker.free_since = match worker.in_flight < worker.limit && !is_blocked {
-                true => Some(worker.free_since.unwrap_or(self.now)),
+                true => Some(worker.free_since.unwrap_or(self.agenda.now)),
                 false => None,
             };
         }
@@ -453,7 +436,7 @@ impl Pool {
                 assert!(better.is_none(), "{better:?} is better: {}", self.scenario());
             }
             Some(enough) => {
-                let is_let_down = worker.let_down_until > self.now;
+                let is_let_down = worker.let_down_until > self.agenda.now;
                 let is_wrong = worker.connections == 0 && connected >= enough && !is_let_down;
                 assert!(!is_wrong, "{connected} have connections: {}", self.scenario());
             }

@@ -1,10 +1,9 @@
 //! A pool of workers, its clients and the kernel. Times are in microseconds.
 
 use crate::random::Random;
-use forkyard_base::tick::Tick;
+use crate::sim::agenda::Agenda;
 use forkyard_worker::service_order::{self, LOOK_INTERVAL, ListenQueueState, Next, Waiting};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +88,7 @@ enum Event {
 pub(crate) struct Pool {
     random: Random,
     mutant: Option<Mutant>,
-    now: u64,
-    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    number: u64,
+    agenda: Agenda<Event>,
     clients: Vec<Client>,
     workers: Vec<Worker>,
     listener: VecDeque<usize>,
@@ -124,9 +121,7 @@ impl Pool {
         };
         let mut pool = Pool {
             mutant,
-            now: 1,
-            events: BinaryHeap::new(),
-            number: 0,
+            agenda: Agenda::new(),
             clients: Vec::new(),
             workers: (0..workers).map(|_| worker()).collect(),
             listener: VecDeque::new(),
@@ -147,7 +142,7 @@ impl Pool {
                 holder: None,
             });
             let begin = pool.random.below(3_000) as u64;
-            pool.plan(begin, Event::Send(client));
+            pool.agenda.plan(begin, Event::Send(client));
         }
         pool
     }
@@ -166,11 +161,11 @@ impl Pool {
     }
 
     pub(crate) fn run(&mut self) {
-        while let Some(Reverse((at, _, event))) = self.events.pop() {
+        while let Some((at, event)) = self.agenda.next() {
             if at > END {
                 return;
             }
-            self.now = at;
+            self.agenda.now = at;
             match event {
                 Event::Send(client) => self.send(client),
                 Event::Turn(worker) => self.advance(worker),
@@ -181,21 +176,12 @@ impl Pool {
         }
     }
 
-    fn plan(&mut self, after: u64, event: Event) {
-        self.number += 1;
-        self.events.push(Reverse((self.now + after, self.number, event)));
-    }
-
     fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
     }
 
-    fn tick(&self) -> Tick {
-        Tick::from_nanos(self.now * 1_000)
-    }
-
     fn send(&mut self, client: usize) {
-        let now = self.now;
+        let now = self.agenda.now;
         assert!(self.clients[client].came.replace(now).is_none(), "asked twice");
         match self.clients[client].holder {
             Some(worker) if self.workers[worker].minds => {
@@ -225,26 +211,26 @@ impl Pool {
     fn wake(&mut self, worker: usize) {
         if matches!(self.workers[worker].doing, Doing::Asleep(_)) {
             self.workers[worker].doing = Doing::Woken;
-            self.plan(WAKE, Event::Turn(worker));
+            self.agenda.plan(WAKE, Event::Turn(worker));
         }
     }
 
     fn line(&mut self, worker: usize) -> ListenQueueState {
         let (line, measured) = self.workers[worker].line;
-        if measured != 0 && self.now - measured < LINE_INTERVAL {
+        if measured != 0 && self.agenda.now - measured < LINE_INTERVAL {
             return line.at(self.accepted);
         }
         let line = ListenQueueState {
             accepted: self.accepted,
             waiting: self.listener.len().max(1) as u64,
         };
-        self.workers[worker].line = (line, self.now);
+        self.workers[worker].line = (line, self.agenda.now);
         line
     }
 
     fn advance(&mut self, index: usize) {
         let worker = &mut self.workers[index];
-        let is_recent = self.now - worker.looked < LOOK_INTERVAL.as_micros() as u64;
+        let is_recent = self.agenda.now - worker.looked < LOOK_INTERVAL.as_micros() as u64;
         if worker.alone && is_recent {
             if let Some(client) = worker.own.pop_front() {
                 return self.serve(index, client);
@@ -257,7 +243,7 @@ impl Pool {
     fn scan(&mut self, index: usize) -> bool {
         let worker = &mut self.workers[index];
         let may_have_slept = !worker.contended && worker.own.is_empty();
-        worker.looked = self.now;
+        worker.looked = self.agenda.now;
         worker.told[LISTENER] &= !self.listener.is_empty();
         worker.told[QUEUE] &= !self.queue.is_empty();
         let [mut listener, mut queue] = worker.told;
@@ -275,7 +261,7 @@ impl Pool {
         let worker = &self.workers[index];
         let second = worker.own.get(1).and_then(|client| self.clients[*client].noted);
         let takes = Duration::from_micros(worker.took[0].min(worker.took[1]));
-        let stays = service_order::stays(takes, second, self.tick());
+        let stays = service_order::stays(takes, second, self.agenda.tick());
         if self.workers.len() > 1 {
             self.pass_on(index, stays);
         }
@@ -334,7 +320,7 @@ impl Pool {
             }
             // A non-blocking look is followed by a blocking one.
             Next::Nothing if !may_have_slept => return false,
-            Next::Nothing => self.workers[index].doing = Doing::Asleep(self.now),
+            Next::Nothing => self.workers[index].doing = Doing::Asleep(self.agenda.now),
         }
         true
     }
@@ -345,7 +331,7 @@ impl Pool {
             false => self.line(index).end(),
         };
         let waiting = Waiting {
-            since: self.tick(),
+            since: self.agenda.tick(),
             turn,
         };
         self.clients[client].noted = Some(waiting);
@@ -382,12 +368,11 @@ impl Pool {
         let came = self.clients[client].came.take().expect("it has a request");
         self.served.push(Served {
             came,
-            begun: self.now,
+            begun: self.agenda.now,
         });
         self.clients[client].noted = None;
         self.clients[client].holder = None;
-        self.number += 1;
-        let number = self.number;
+        let number = self.served.len() as u64;
         let takes = match self.random.percent(self.slow.0) {
             true => u64::from(self.random.between(self.slow.1 / 2, self.slow.1)),
             false => u64::from(self.random.between(20, 60)),
@@ -397,10 +382,11 @@ impl Pool {
         worker.minds = false;
         worker.took = [takes, worker.took[0]];
         let oldest = worker.own.front().and_then(|client| self.clients[*client].noted);
-        let due = service_order::passes_on_at(self.tick(), oldest).since(self.tick());
-        self.plan(takes + OVERHEAD, Event::Done(index));
+        let due = service_order::passes_on_at(self.agenda.tick(), oldest).since(self.agenda.tick());
+        self.agenda.plan(takes + OVERHEAD, Event::Done(index));
         if !self.is(Mutant::NoIdleWatch) {
-            self.plan(due.as_micros() as u64, Event::Mind(index, number));
+            self.agenda
+                .plan(due.as_micros() as u64, Event::Mind(index, number));
         }
     }
 
@@ -438,12 +424,12 @@ impl Pool {
         }
         let pause = self.clients[client].pause;
         let pause = pause / 2 + self.random.below(pause as usize + 1) as u64;
-        self.plan(pause, Event::Send(client));
+        self.agenda.plan(pause, Event::Send(client));
         self.advance(index);
     }
 
     fn check_idleness(&self) {
-        let is_old = |since: u64| self.now > since + IDLE_LIMIT;
+        let is_old = |since: u64| self.agenda.now > since + IDLE_LIMIT;
         let sleeps = |worker: &Worker| matches!(worker.doing, Doing::Asleep(since) if is_old(since));
         if !self.workers.iter().any(sleeps) {
             return;
