@@ -66,8 +66,8 @@ fn separator(name: &[u8]) -> Option<&'static [u8]> {
 /// A request's parameters: bytes, in order of arrival, with unique names.
 ///
 /// A repeated name keeps its place ([`Repeated`]). The `_with_nul` methods include a NUL for C. Received pairs stay
-/// where they arrived: the bytes of their lengths make room for the NULs.
-/// Memory is reused, so similar requests don't allocate.
+/// where they arrived: the bytes of their lengths make room for the NULs. Memory is reused, so similar requests don't
+/// allocate.
 #[derive(Clone)]
 pub struct Params {
     /// Received bytes, then a NUL.
@@ -160,11 +160,8 @@ impl Params {
     /// Returns a value with its NUL.
     #[inline]
     pub fn get_with_nul(&self, name: &[u8]) -> Option<&[u8]> {
-        let Span { at, length } = self.entries[self.find(name, hash(name))?].value;
-        Some(self.text(Span {
-            at,
-            length: length + 1,
-        }))
+        let index = self.find(name, hash(name))?;
+        Some(self.text_with_nul(self.entries[index].value))
     }
 
     /// Returns name and value by index, in order of arrival.
@@ -177,13 +174,7 @@ impl Params {
     pub fn at_with_nul(&mut self, index: usize) -> Option<(&[u8], &[u8])> {
         self.end_names();
         let entry = self.entries.get(index)?;
-        let with_nul = |Span { at, length }| {
-            self.text(Span {
-                at,
-                length: length + 1,
-            })
-        };
-        Some((with_nul(entry.name), with_nul(entry.value)))
+        Some((self.text_with_nul(entry.name), self.text_with_nul(entry.value)))
     }
 
     /// Moves received names one byte to the front, over the bytes of their lengths, to add their NULs.
@@ -375,6 +366,14 @@ impl Params {
             0 => &self.wire[at..at + length],
             _ => &self.own[at & !OWN..(at & !OWN) + length],
         }
+    }
+
+    #[inline]
+    fn text_with_nul(&self, Span { at, length }: Span) -> &[u8] {
+        self.text(Span {
+            at,
+            length: length + 1,
+        })
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a worker counts the busy ones for the status page, in a pool with more workers than `COUNT_ALWAYS`, for each
-/// worker of the pool. Counting reads a page per worker, and all workers of the pool count.
+/// In a pool with more than `COUNT_ALWAYS` workers, a worker counts the busy ones for the status page once in this time per
+/// worker of the pool, because each count reads a page per worker.
 const COUNT_INTERVAL: Duration = Duration::from_micros(500);
 const COUNT_ALWAYS: usize = 16;
 

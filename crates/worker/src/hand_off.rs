@@ -116,10 +116,10 @@ pub(super) fn first_in(queue_out: BorrowedFd<'_>) -> Option<Note> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn waiting(since: u64) -> Waiting {
+    pub(in super::super) fn waiting(since: u64) -> Waiting {
         Waiting {
             since: Tick::from_nanos(since),
             turn: since + 1,

@@ -11,8 +11,8 @@
 //!   other client;
 //! * before the worker exits: all.
 //!
-//! Each waiting request is a separate message with its arrival time ([`Note`](super::hand_off::Note)), so the queue is ordered and a worker
-//! can peek at its first entry. Connections without a request are sent several to a message.
+//! Each waiting request is a separate message with its arrival time ([`Note`](super::hand_off::Note)), so the queue is
+//! ordered and a worker can peek at its first entry. Connections without a request are sent several to a message.
 
 use super::connection::Connection;
 use super::hand_off::{Departing, send_all};
@@ -29,13 +29,13 @@ pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
     /// Also read without the set's lock. Only the worker's own thread adds connections, so 0 is exact for it.
     idle: Arc<AtomicUsize>,
-    /// Idle connections of which nothing was read.
+    /// Idle connections that have sent nothing.
     silent: usize,
     /// Entries without a connection.
     free: Vec<usize>,
-    /// No idle connection expires before. Looking for the exact time would cost each request a look at all of them.
+    /// No idle connection expires before this time. Each request would pay for finding the exact time.
     expiry: Option<Tick>,
-    /// Indices of connections with a waiting request, in the order in which the worker noticed the requests.
+    /// Indices of connections with a waiting request. The worker noticed the first one first.
     waiting: VecDeque<usize>,
 }
 
@@ -150,10 +150,7 @@ impl KeepaliveSet {
     fn put(&mut self, mut connection: Box<Connection>, index: usize) {
         connection.index = Some(index);
         self.silent += usize::from(!connection.client.spoken);
-        self.expiry = Some(
-            self.expiry
-                .map_or(connection.expires, |expiry| expiry.min(connection.expires)),
-        );
+        self.expiry = earliest(self.expiry, connection.expires);
         self.entries[index] = KeepaliveEntry::Idle(connection);
         self.idle.fetch_add(1, Ordering::Relaxed);
     }
@@ -207,7 +204,7 @@ impl KeepaliveSet {
         if self.expiry.is_none_or(|expiry| expiry > now) {
             return Vec::new();
         }
-        let (mut due, mut expiry) = (Vec::new(), None::<Tick>);
+        let (mut due, mut expiry) = (Vec::new(), None);
         for (index, connection) in self.idle_connections() {
             if connection.waiting.is_some() {
                 continue;
@@ -215,7 +212,7 @@ impl KeepaliveSet {
             if connection.expires <= now {
                 due.push(index);
             } else {
-                expiry = Some(expiry.map_or(connection.expires, |expiry| expiry.min(connection.expires)));
+                expiry = earliest(expiry, connection.expires);
             }
         }
         self.expiry = expiry;
@@ -275,8 +272,13 @@ impl KeepaliveSet {
     }
 }
 
+fn earliest(one: Option<Tick>, other: Tick) -> Option<Tick> {
+    Some(one.map_or(other, |one| one.min(other)))
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::hand_off::tests::waiting;
     use super::super::hand_off::{first_in, receive};
     use super::*;
     use fastcgi::Limits;
@@ -284,29 +286,29 @@ mod tests {
     use forkyard_sys::fd::socket_pair;
     use nix::sys::epoll::EpollCreateFlags;
     use nix::sys::socket::SockType;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
 
-    fn waiting(since: u64) -> Waiting {
-        Waiting {
-            since: Tick::from_nanos(since),
-            turn: since + 1,
-        }
+    /// A connection, and the client's end of it.
+    fn connection(expires: u64) -> (Box<Connection>, OwnedFd) {
+        let (ours, theirs) = socket_pair(SockType::Stream).unwrap();
+        let limits = Limits {
+            params_bytes: 1,
+            params_count: 1,
+        };
+        let mut connection = Box::new(Connection::new(ours, limits, Repeated::Replace));
+        connection.expires = Tick::from_nanos(expires);
+        (connection, theirs)
     }
 
     #[test]
     fn requests_are_passed_on_in_order_and_can_be_looked_at() {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
         let (queue_out, queue_in) = socket_pair(SockType::SeqPacket).unwrap();
-        let limits = Limits {
-            params_bytes: 1,
-            params_count: 1,
-        };
         let mut keepalive = KeepaliveSet::default();
         let mut others = Vec::new();
         for _ in 0..4 {
-            let (ours, theirs) = socket_pair(SockType::Stream).unwrap();
+            let (connection, theirs) = connection(0);
             others.push(theirs);
-            let connection = Box::new(Connection::new(ours, limits, Repeated::Replace));
             keepalive.hold(connection, &epoll, 0).unwrap();
         }
         for (index, since) in [(2, 20), (0, 30), (3, 10), (0, 5)] {
@@ -347,17 +349,11 @@ mod tests {
     #[test]
     fn connections_expire_at_their_time_however_they_are_used() {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).unwrap();
-        let limits = Limits {
-            params_bytes: 1,
-            params_count: 1,
-        };
         let mut keepalive = KeepaliveSet::default();
         let mut others = Vec::new();
         let mut hold = |keepalive: &mut KeepaliveSet, expires: u64| {
-            let (ours, theirs) = socket_pair(SockType::Stream).unwrap();
+            let (connection, theirs) = connection(expires);
             others.push(theirs);
-            let mut connection = Box::new(Connection::new(ours, limits, Repeated::Replace));
-            connection.expires = Tick::from_nanos(expires);
             keepalive.hold(connection, &epoll, 0).unwrap();
         };
         for expires in [30, 10, 20, 40] {
@@ -372,13 +368,13 @@ mod tests {
         };
         assert_eq!(keepalive.next_expiry(), Some(Tick::from_nanos(10)));
         assert_eq!(expired(&mut keepalive, 9), [0; 0]);
-        // A request gives the second one more time. The old time is looked at once.
+        // A request gives the second connection more time.
         let mut second = keepalive.take(1).unwrap();
         second.expires = Tick::from_nanos(50);
         keepalive.hold(second, &epoll, 0).unwrap();
         assert_eq!(expired(&mut keepalive, 15), [0; 0]);
         assert_eq!(keepalive.next_expiry(), Some(Tick::from_nanos(20)));
-        // One with a request that waits does not expire, and has its time again afterwards.
+        // A connection with a waiting request expires only after the request.
         keepalive.note(2, waiting(16));
         assert_eq!(expired(&mut keepalive, 30), [30]);
         assert_eq!(keepalive.next_expiry(), Some(Tick::from_nanos(40)));
