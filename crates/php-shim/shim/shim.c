@@ -428,11 +428,16 @@ static void add_error_header(void)
     }
 }
 
+/* A request without a body needs no time limit for its input, and PHP sets one timer instead of two. */
+static bool has_body(void)
+{
+    return serving->content_length > 0;
+}
+
 static int serve(void)
 {
     zend_long input_time = PG(max_input_time);
-    if (serving->content_length <= 0) {
-        /* There is nothing to wait for: PHP sets one timer instead of two. */
+    if (!has_body()) {
         PG(max_input_time) = -1;
     }
     zend_try {
@@ -460,7 +465,7 @@ static int serve(void)
         efree(SG(request_info).path_translated);
         SG(request_info).path_translated = NULL;
     }
-    if (serving->content_length <= 0 && PG(max_input_time) == -1) {
+    if (!has_body() && PG(max_input_time) == -1) {
         PG(max_input_time) = input_time;
     }
     if (CG(unclean_shutdown)) {

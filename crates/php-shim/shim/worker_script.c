@@ -259,10 +259,9 @@ static void begin_output(void)
     }
 }
 
-/* A request without a body needs no time limit for its input. */
 static bool has_input_time(void)
 {
-    return PG(max_input_time) != -1 && SG(request_info).content_length > 0;
+    return PG(max_input_time) != -1 && has_body();
 }
 
 static void read_request(void)
