@@ -1,4 +1,4 @@
-"""Pages of Symfony and WordPress and hello world by a worker script, put back after each request and in a loop, beside php-fpm."""
+"""Pages of Symfony, Laravel and WordPress and hello world by a worker script, put back after each request and in a loop, beside php-fpm."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from harness.needs import BOTH, PHP_BUILDS
 from harness.servers import Forkyard, PhpFpm, Pool
 from harness.table import Row, at_least, latencies, processor_time
 
-PACKAGES = (*BOTH, *sites.SYMFONY, *sites.WORDPRESS)
+PACKAGES = (*BOTH, *sites.SYMFONY, *sites.LARAVEL, *sites.WORDPRESS)
 BUILDS = PHP_BUILDS
 
 WORKERS = 8
@@ -22,6 +22,10 @@ MOST_CPU_BESIDE_PRELOAD = 0.85
 # A worker that is put back, beside one that goes on: µs for each request.
 MOST_REWINDING = 200
 MOST_MEMORY = 1.2
+# The rate of a worker that is put back, of one that goes on.
+LEAST_OF_LOOP = 0.9
+# WordPress as php-fpm runs it, without a worker script.
+LEAST_WORDPRESS = 0.98
 
 
 class PhpFpmWithFixedCode(PhpFpm):
@@ -55,7 +59,7 @@ def run(bench):
         start = lambda server, pool: stack.enter_context(bench.start(server, pool))
         php_fpm = start(PhpFpmWithFixedCode, Pool(max_children=WORKERS))
         warm_up = ["/", "/form", "/", "/form"]
-        modes = {mode: start(Forkyard, _pool(symfony / "worker.php", mode, warm_up)) for mode in MOST_CPU}
+        modes = {mode: start(SERVERS[mode], _pool(symfony / "worker.php", mode, warm_up)) for mode in MOST_CPU}
         for server in (php_fpm, *modes.values()):
             server.wait_for_workers(WORKERS)
             bench.load(server, symfony / "index.php", clients=WORKERS, requests=20 * WORKERS, uri="/")
@@ -71,6 +75,7 @@ def run(bench):
                 if clients > 1:
                     yield list(latencies(comparison, work))[1]
             memory[mode] = processes.pss_mib(server.processes())
+        yield from _beside_loop(bench, modes, symfony / "index.php", "/", "a Symfony page", rounds, seconds)
         own, others = memory["snapshot"], processes.pss_mib(php_fpm.processes())
         yield Row(
             f"a Symfony page, snapshot: memory of {WORKERS} workers", own, others, "MiB", f"≤ {MOST_MEMORY} x",
@@ -81,8 +86,18 @@ def run(bench):
         # At last: pages of memory that it writes to are put back after the requests that follow, too.
         comparison = bench.rate([modes["snapshot"], php_fpm], symfony / "index.php", seconds, rounds, clients=1, uri="/form")
         yield processor_time(comparison, "a page with a form, snapshot, 1 client", MOST_CPU_OF_FORM)
+    yield from _laravel(bench, rounds, seconds)
     yield from _hello(bench, rounds, seconds)
     yield from _wordpress(bench, rounds, seconds)
+
+
+def _beside_loop(bench, modes, script, uri, page, rounds, seconds):
+    """The loop is in php-fpm's column."""
+    for kept in (False, True):
+        options = {"keep": True} if kept else {}
+        comparison = bench.rate([modes["snapshot"], modes["loop"]], script, seconds, rounds, clients=1, uri=uri, **options)
+        work = f"{page}, snapshot beside loop, 1 client, {'kept' if kept else 'new'} connections"
+        yield at_least(comparison, LEAST_OF_LOOP, work=work)
 
 
 def _beside_preload(bench, snapshot, symfony, start, rounds, seconds):
@@ -95,6 +110,22 @@ def _beside_preload(bench, snapshot, symfony, start, rounds, seconds):
     yield processor_time(
         comparison, "a Symfony page, snapshot beside opcache.preload, 1 client", MOST_CPU_BESIDE_PRELOAD
     )
+
+
+def _laravel(bench, rounds, seconds):
+    site = sites.laravel(bench)
+    with contextlib.ExitStack() as stack:
+        start = lambda server, pool: stack.enter_context(bench.start(server, pool))
+        php_fpm = start(PhpFpmWithFixedCode, Pool(max_children=WORKERS))
+        modes = {mode: start(SERVERS[mode], _pool(site / "worker.php", mode, ["/hello/you"])) for mode in MOST_CPU}
+        script = site / "public/index.php"
+        for server in (php_fpm, *modes.values()):
+            server.wait_for_workers(WORKERS)
+            bench.load(server, script, clients=WORKERS, requests=20 * WORKERS, uri="/hello/you")
+        for mode, server in modes.items():
+            comparison = bench.rate([server, php_fpm], script, seconds, rounds, clients=1, uri="/hello/you")
+            yield at_least(comparison, 1, work=f"a Laravel page, {mode}, 1 client")
+        yield from _beside_loop(bench, modes, script, "/hello/you", "a Laravel page", rounds, seconds)
 
 
 def _hello(bench, rounds, seconds):
@@ -119,6 +150,12 @@ def _wordpress(bench, rounds, seconds):
         php_fpm = stack.enter_context(bench.start(PhpFpmWithFixedCode, Pool(max_children=WORKERS)))
         ask = lambda script, uri: bench.load(php_fpm, script, requests=1, uri=uri)
         site = stack.enter_context(sites.wordpress(bench, ask))
+        with bench.start(Forkyard, Pool(max_children=WORKERS, application=sites.fixed_code())) as plain:
+            for server in (php_fpm, plain):
+                server.wait_for_workers(WORKERS)
+                bench.load(server, site / "index.php", clients=WORKERS, requests=2 * WORKERS, uri="/")
+            comparison = bench.rate([plain, php_fpm], site / "index.php", seconds, rounds, clients=1, uri="/")
+            yield at_least(comparison, LEAST_WORDPRESS, work="WordPress' front page, 1 client")
         pool = _pool(site / "worker.php", "snapshot", [], server='{ HTTP_HOST = "localhost" }')
         with bench.start(Forkyard, pool) as snapshot:
             for server in (php_fpm, snapshot):
@@ -130,6 +167,9 @@ def _wordpress(bench, rounds, seconds):
 
 class Loop(Forkyard):
     name = "loop"
+
+
+SERVERS = {"snapshot": Forkyard, "loop": Loop}
 
 
 def _pool(script, mode, warm_up, server="{}"):

@@ -77,7 +77,7 @@ def _connections(bench, script, size):
 def _calls(bench, running, client, pid):
     for _ in range(10):
         client.ask()
-    calls, _ = counting.calls(bench, [pid], client, 22, {pid})
+    calls, _ = counting.calls(bench, [pid], client, 62, {pid})
     # In a second.
     idle = processes.calls_of_idle([running.pid], bench.directory("strace"), 1)
     return {"system calls": round(sum(calls.values()), 1), "master's idle calls": idle}
