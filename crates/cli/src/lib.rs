@@ -22,6 +22,7 @@ mod last_reload;
 mod logs;
 mod metrics;
 mod names;
+mod numbers;
 mod overview;
 mod owners;
 mod php;

@@ -264,6 +264,7 @@ fn summary(pool: &PoolStatus, text: &mut String) {
         mebibytes(pool.memory),
         seconds(Some(pool.cpu_ms))
     );
+    text.push_str(&super::numbers::lines(pool));
     let exits = counts.exits.iter().map(|exits| {
         let code = match (exits.cause, exits.code) {
             (ExitCause::Signal, Some(signal)) => format!(" {}", signal_name(signal)),

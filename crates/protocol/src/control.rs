@@ -5,6 +5,7 @@ use crate::counters::PoolCounters;
 use crate::jobs::Stats;
 use crate::last_reload::LastReload;
 use crate::logs::{DaemonLog, PoolLog};
+use crate::numbers::PoolNumbers;
 use crate::program::Program;
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
@@ -284,6 +285,9 @@ pub struct PoolStatus {
     /// Counters since the pool started.
     #[serde(default)]
     pub counts: PoolCounters,
+    /// Busy time and histograms. Not shown to owners of applications.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<Box<PoolNumbers>>,
     /// Memory (PSS) of workers, programs and preloaders, in bytes. Added by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,

@@ -10,8 +10,8 @@
 //! * [`handover`]: old and new master.
 //!
 //! With clients of the daemon:
-//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`counters`], [`last_reload`], [`logs`], [`program`],
-//!   [`refusals`] and [`skipped`] are parts of its answers, some of the hand-over document too.
+//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`counters`], [`last_reload`], [`logs`],
+//!   [`numbers`], [`program`], [`refusals`] and [`skipped`] are parts of its answers, some of the hand-over document too.
 //! * [`jobs`]: the jobs process, its clients and the master.
 //! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
 //!
@@ -30,6 +30,7 @@ pub mod jobs;
 pub mod keeper;
 pub mod last_reload;
 pub mod logs;
+pub mod numbers;
 pub mod preloader;
 pub mod program;
 pub mod refusals;

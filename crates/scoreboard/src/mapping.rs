@@ -1,6 +1,10 @@
 //! Mappings of the scoreboard for the master, readers and workers.
 
-use super::layout::{HEADER_PAGES, slot};
+use super::gate::Gate;
+use super::layout::{
+    HEADER_PAGES, NUMBERS_PAGES, gate_page, header, numbers_page, pages, pages_without_numbers, slot,
+};
+use super::numbers::Counters;
 use forkyard_sys::Result;
 use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
 use std::ops::Deref;
@@ -14,6 +18,36 @@ pub struct Reader {
     slots: usize,
 }
 
+/// A worker's mapping of the gate page and of its numbers.
+#[derive(Debug)]
+pub struct Counting {
+    gate: Words,
+    numbers: Words,
+    slots: usize,
+}
+
+impl Counting {
+    /// Maps both.
+    ///
+    /// # Errors
+    /// mmap(2).
+    pub fn map(memory: BorrowedFd<'_>, slots: usize, index: usize) -> Result<Counting> {
+        Ok(Counting {
+            gate: Words::map_writable(memory, gate_page(slots), 1)?,
+            numbers: Words::map_writable(memory, numbers_page(slots, index), NUMBERS_PAGES)?,
+            slots,
+        })
+    }
+
+    pub fn gate(&self) -> Gate<'_> {
+        Gate::new(self.gate.words(), self.slots)
+    }
+
+    pub fn counters(&self) -> Counters<'_> {
+        Counters::new(self.numbers.words())
+    }
+}
+
 impl Reader {
     /// Maps a scoreboard for reading.
     ///
@@ -21,7 +55,7 @@ impl Reader {
     /// mmap(2).
     pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<Reader> {
         Ok(Reader {
-            all: Words::map_readable(memory, HEADER_PAGES + slots)?,
+            all: Words::map_readable(memory, pages_without_numbers(slots))?,
             slots,
         })
     }
@@ -34,11 +68,17 @@ impl Reader {
     /// A slot's words.
     pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
         let first = (HEADER_PAGES + index).checked_mul(PAGE_WORDS)?;
-        self.all.words().get(first..first + PAGE_WORDS)
+        let words = self.all.words().get(first..first + PAGE_WORDS)?;
+        (index < self.slots).then_some(words)
     }
 
     pub fn slots(&self) -> usize {
         self.slots
+    }
+
+    /// Whether the scoreboard has a gate page and numbers: older programs make none.
+    pub fn has_numbers(&self) -> bool {
+        self.header()[header::HAS_NUMBERS].load(Ordering::Relaxed) != 0
     }
 }
 
@@ -63,8 +103,9 @@ impl Board {
     /// # Errors
     /// memfd_create(2), ftruncate(2), fcntl(2) or mmap(2).
     pub fn create(name: &str, slots: usize) -> Result<Board> {
-        let pages = HEADER_PAGES + slots;
-        Board::map(Memory::create(name, pages)?, slots)
+        let board = Board::map(Memory::create(name, pages(slots))?, slots, pages(slots))?;
+        board.header()[header::HAS_NUMBERS].store(1, Ordering::Relaxed);
+        Ok(board)
     }
 
     /// Takes over another master's scoreboard. `writable` must have the right size and be sealed.
@@ -72,13 +113,38 @@ impl Board {
     /// # Errors
     /// mmap(2).
     pub fn adopt(writable: OwnedFd, slots: usize) -> Result<Board> {
-        Board::map(Memory::adopt(writable), slots)
+        let least = pages_without_numbers(slots);
+        let memory = Memory::adopt(writable);
+        let all = match memory.pages() == pages(slots) {
+            true => pages(slots),
+            false => least,
+        };
+        Board::map(memory, slots, all)
     }
 
-    fn map(memory: Memory, slots: usize) -> Result<Board> {
-        let all = Words::map_writable(memory.writable.as_fd(), 0, HEADER_PAGES + slots)?;
+    fn map(memory: Memory, slots: usize, pages: usize) -> Result<Board> {
+        let all = Words::map_writable(memory.writable.as_fd(), 0, pages)?;
         let words = Reader { all, slots };
         Ok(Board { memory, words })
+    }
+
+    fn pages_from(&self, first: usize, count: usize) -> Option<&[AtomicU64]> {
+        let words = self.all.words();
+        words.get(first * PAGE_WORDS..(first + count) * PAGE_WORDS)
+    }
+
+    /// The gate page; `None` on an older program's scoreboard.
+    pub fn gate(&self) -> Option<Gate<'_>> {
+        let words = self.pages_from(gate_page(self.slots), 1)?;
+        Some(Gate::new(words, self.slots))
+    }
+
+    /// A slot's numbers; `None` if no worker has counted there. Looking at pages that nobody has touched would create
+    /// them.
+    pub fn counters(&self, index: usize) -> Option<Counters<'_>> {
+        self.gate().filter(|gate| gate.is_touched(index))?;
+        let words = self.pages_from(numbers_page(self.slots, index), NUMBERS_PAGES)?;
+        Some(Counters::new(words))
     }
 
     /// The descriptors for workers.

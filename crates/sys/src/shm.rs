@@ -38,6 +38,12 @@ impl Memory {
         Memory { writable }
     }
 
+    /// Returns the number of whole pages; 0 if unknown.
+    pub fn pages(&self) -> usize {
+        let bytes = nix::sys::stat::fstat(&self.writable).map_or(0, |data| data.st_size);
+        usize::try_from(bytes).unwrap_or(0) / PAGE_BYTES
+    }
+
     /// Opens a descriptor that can never be mapped writable.
     ///
     /// # Errors

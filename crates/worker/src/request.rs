@@ -77,6 +77,7 @@ impl<'w> Request<'w> {
 
     /// The status for the access log, if it differs from the one sent.
     pub fn log_status(&mut self, status: u16) {
+        self.service.tally.answer.set(status);
         if let Some(recorder) = &mut self.service.recorder {
             recorder.status(status);
         }

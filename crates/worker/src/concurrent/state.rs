@@ -34,6 +34,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const EVENTS: usize = 64;
 pub(super) const READ_BYTES: usize = 128 * 1024;
@@ -204,7 +205,7 @@ impl WorkerState {
         let now = clock::now();
         if self.turns.count == 1 {
             self.publish_load();
-            self.slot_writer().idle(now);
+            self.page.idle(now);
             self.notifier.tell_first();
         }
         if std::mem::take(&mut self.turns.is_held_up) {
@@ -284,6 +285,8 @@ impl WorkerState {
             watched: None,
             readable: true,
             hangs_up: false,
+            waited: Duration::ZERO,
+            waits_since: None,
         });
         client.connection = Some(connection);
         self.heed_deadline(index);
@@ -357,8 +360,9 @@ impl WorkerState {
     }
 
     pub(super) fn publish_load(&self) {
-        self.slot_writer()
-            .load(self.capacity.load(self.has_room() && !self.turns.is_held_up));
+        let has_room = self.has_room() && !self.turns.is_held_up;
+        self.slot_writer().load(self.capacity.load(has_room));
+        self.page.show_full(!has_room && !self.is_leaving());
     }
 
     /// Shows the worker as busy, with the master's notices ([`AcceptNotifier::take_up`]).

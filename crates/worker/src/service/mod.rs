@@ -12,6 +12,7 @@ use super::out_of_band::Want;
 use super::page::Page;
 use super::routed;
 use super::router_channel::{Router, Session};
+use super::tally::Tally;
 use super::timeout_response::TimeoutResponse;
 use super::wear::Wear;
 use fastcgi::{Output, Params};
@@ -57,7 +58,8 @@ pub(super) struct Service {
     body: (usize, usize),
     pub(super) body_ended: bool,
     finished: bool,
-    client_gone: bool,
+    pub(super) client_gone: bool,
+    pub(super) tally: Tally,
     pub(super) want: Want,
     /// Idle connections shown in the scoreboard.
     pub(super) kept: Cell<u64>,
@@ -109,6 +111,7 @@ impl Service {
             body_ended: false,
             finished: true,
             client_gone: false,
+            tally: Tally::default(),
             want: Want::Nothing,
             kept: Cell::new(0),
             taken: Tick::ZERO,
@@ -147,6 +150,7 @@ impl Service {
 
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.slot_writer().describe(about);
+        self.heed_request_start(params);
         if let Some(recorder) = &mut self.recorder {
             let connection = self.current.as_deref_mut().filter(|_| recorder.wants_peer());
             recorder.describe(about, params, connection.and_then(|it| it.client.peer()));
@@ -155,6 +159,7 @@ impl Service {
 
     pub(super) fn memory(&mut self, bytes: u64) {
         self.slot_writer().memory(bytes);
+        self.tally.memory = Some(bytes);
         if let Some(recorder) = &mut self.recorder {
             recorder.memory(bytes);
         }
@@ -176,6 +181,7 @@ impl Service {
         self.taken = now;
         self.cost.begin(self.took[0]);
         self.app_status = 0;
+        self.tally.begin();
         self.slot_writer().reading(now);
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(now);
@@ -203,8 +209,11 @@ impl Service {
 
     pub(super) fn stage(&mut self, stage: RequestStage) {
         self.slot_writer().stage(stage);
-        if let (RequestStage::End, Some(recorder)) = (stage, &mut self.recorder) {
-            recorder.end();
+        if stage == RequestStage::End {
+            let ended = *self.tally.ended.get_or_insert_with(clock::now);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.end(ended);
+            }
         }
     }
 }

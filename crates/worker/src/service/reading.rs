@@ -38,6 +38,7 @@ impl Service {
                 Ok(Progress::Done(count)) => {
                     connection.client.spoken = true;
                     self.end += count;
+                    self.tally.received += count as u64;
                     return Ok(());
                 }
                 Ok(Progress::WouldBlock) if timeout.is_zero() => return Err(NoRequest::Silent),

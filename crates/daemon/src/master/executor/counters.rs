@@ -7,6 +7,7 @@ use forkyard_core::master::exit_causes::cause;
 use forkyard_protocol::counters::{ExitCause, PoolCounters};
 use forkyard_rewind::Unrewindable;
 use forkyard_scoreboard::{refusals, slot_reader};
+use forkyard_sys::clock;
 use std::collections::HashMap;
 
 /// Counters by pool name. Applications count for their application pool, because their names are unbounded.
@@ -57,6 +58,7 @@ impl Pools {
         for (id, generation) in ordered {
             let mut counts = generation.reading().counts;
             counts.gone_cpu_us = uses.get(id).copied().unwrap_or(0);
+            counts.numbers = generation.numbers(clock::now());
             all.entry(self.shown_with(generation)).or_default().add(&counts);
         }
         all
@@ -99,7 +101,10 @@ impl Pools {
     }
 
     pub(super) fn take_over_counts(&mut self, id: GenerationId) {
-        let counted = self.generations.get(&id).map(|it| it.reading().counts);
+        let counted = self.generations.get(&id).map(|it| PoolCounters {
+            numbers: it.numbers(clock::now()),
+            ..it.reading().counts
+        });
         if let (Some(counted), Some(counters)) = (counted, self.tally_of(id)) {
             counters.add(&counted);
         }

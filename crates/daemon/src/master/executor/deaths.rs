@@ -152,6 +152,9 @@ impl Pools {
         self.close_stop_pipe(handover, id);
         if let Some(resources) = self.resources(generation) {
             header::set_retire(resources.board.header(), slot as usize, true);
+            if let Some(gate) = resources.board.gate() {
+                gate.leave(slot as usize, clock::now());
+            }
         }
     }
 

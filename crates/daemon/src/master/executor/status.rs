@@ -14,6 +14,7 @@ use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::failed_starts::KeptReport;
 use forkyard_host::listen::{Listener, ListenerState};
 use forkyard_protocol::control::{self as protocol, Answer, Format, LastError, Status, WorkerLimits};
+use forkyard_protocol::numbers::PoolNumbers;
 use forkyard_scoreboard::{RequestStage, slot_reader};
 use forkyard_sys::clock::{self, ProcessClock};
 use forkyard_sys::invocation::{self, Invocation};
@@ -39,9 +40,11 @@ impl StatusSource<'_> {
         // Each scoreboard is read once.
         let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
         let mut uses = all.cpu_of_workers();
+        let now = clock::now();
         for (id, generation) in all.generations.iter() {
             let mut reading = generation.reading();
             reading.cpu_us = uses.remove(id).unwrap_or(0);
+            reading.counts.numbers = generation.numbers(now);
             let sum = readings.entry(all.shown_with(generation)).or_default();
             sum.add(&reading);
         }
@@ -52,6 +55,9 @@ impl StatusSource<'_> {
             let mut counts = all.past(&pool.name);
             let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
             counts.add(&reading.counts);
+            let cpu_ms = (counts.gone_cpu_us + reading.cpu_us) / 1000;
+            let numbers = std::mem::take(&mut counts.numbers);
+            let numbers = PoolNumbers::new(&numbers, cpu_ms, counts.terminated);
             let queue = pool.listen_queue();
             let trouble = unreachable(listener);
             let settings = own.iter().map(|(_, generation)| &generation.settings.pool);
@@ -72,8 +78,9 @@ impl StatusSource<'_> {
                 busy: reading.busy,
                 idle: reading.idle,
                 starting: reading.starting,
-                cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
+                cpu_ms,
                 counts,
+                numbers: Some(Box::new(numbers)),
                 memory: None,
                 orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                 failed_starts: all.errors.count(&pool.name),

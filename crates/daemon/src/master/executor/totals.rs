@@ -2,7 +2,9 @@
 
 use super::generation::Generation;
 use super::pools::Pools;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::counters::PoolCounters;
+use forkyard_protocol::numbers::Numbers;
 use forkyard_scoreboard::layout::{header as field, slot};
 use forkyard_scoreboard::{RequestStage, header, refusals, slot_reader};
 
@@ -66,6 +68,24 @@ impl Generation {
 }
 
 impl Generation {
+    /// Returns the numbers of its present and past workers.
+    pub(super) fn numbers(&self, now: Tick) -> Numbers {
+        let mut sum = Numbers::default();
+        let Some(resources) = &self.resources else {
+            return sum;
+        };
+        let board = &resources.board;
+        for counters in (0..board.slots()).filter_map(|index| board.counters(index)) {
+            sum.add(&counters.read(now));
+        }
+        // An application's workers are only a part of its pool's.
+        if let Some(gate) = board.gate().filter(|_| !self.is_ordered()) {
+            sum.saturated_ns = gate.saturated_ns(now);
+            sum.queue_ns = gate.queue_ns();
+        }
+        sum
+    }
+
     /// Its workers' rewinds: count, nanoseconds, pages.
     pub(super) fn rewound(&self) -> [u64; slot::REWOUND_WORDS] {
         let Some(resources) = &self.resources else {
