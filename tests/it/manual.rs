@@ -5,6 +5,7 @@ use crate::support::prelude::*;
 const OTHERWISE: &[(&str, i32)] = &[
     ("forkyard check --strict", 78),
     ("forkyard error", 70),
+    ("forkyard replay", 70),
     ("forkyard terminate", 70),
     ("forkyard restart /srv/shop", 70),
     ("forkyard pool add", 78),

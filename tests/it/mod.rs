@@ -9,6 +9,7 @@ mod closed_pipes;
 mod completions;
 mod computing;
 mod control;
+mod crashes;
 mod dev;
 mod documents;
 mod early_exits;

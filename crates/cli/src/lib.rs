@@ -10,6 +10,7 @@ mod check;
 mod colour;
 mod connect;
 mod control;
+mod crashes;
 mod dry_run;
 mod fpm;
 mod full;
@@ -29,6 +30,7 @@ mod php;
 mod php_start;
 mod programs;
 mod reach;
+mod replay;
 mod settings;
 mod skipped;
 mod spawn;
@@ -154,7 +156,14 @@ enum Command {
         #[command(flatten)]
         daemon: control::Daemon,
     },
-    /// Show why an application did not start, or a job's worker died
+    /// List the workers that died at work
+    Crashes(crashes::Crashes),
+    /// Send the request of a crash again, to a pool for a trial
+    ///
+    /// Only GET and HEAD. The request has the report's method, path, query and script, but no cookies, no
+    /// authorization and no other header: it carries no session.
+    Replay(replay::Replay),
+    /// Show why an application did not start, or a worker died at work
     Error {
         #[command(flatten)]
         daemon: control::Daemon,
@@ -282,6 +291,8 @@ pub fn main() -> ExitCode {
             };
             control::error(&daemon, id, format)
         }
+        Command::Crashes(arguments) => crashes::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
         Command::Ping(arguments) => health::ping(&arguments),
         Command::Health(arguments) => health::health(&arguments),
         Command::Logs(arguments) => logs::run(&arguments),

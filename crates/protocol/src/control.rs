@@ -21,13 +21,18 @@ pub enum Request {
     Ping {},
     /// Answered with [`Answer::Status`].
     Status {},
-    /// Requests the report of a failed start. Answered with [`Answer::Report`].
+    /// Requests the report of a failed start or a crash. Answered with [`Answer::Report`].
     Error {
         /// The report's id, or `None` for the latest report.
         #[serde(default)]
         id: Option<String>,
         #[serde(default)]
         format: Format,
+    },
+    /// Requests the kept crashes, the latest first. Answered with [`Answer::Crashes`].
+    Crashes {
+        #[serde(default)]
+        pool: Option<String>,
     },
     /// Reports the daemon as not ready but keeps serving, so that load balancers stop sending requests. Answered with
     /// [`Answer::Done`].
@@ -151,6 +156,9 @@ pub enum Answer {
         /// A JSON object for `json`, text otherwise.
         report: serde_json::Value,
     },
+    Crashes {
+        crashes: Vec<CrashLine>,
+    },
     /// The new program takes over now and replaces every pool.
     Upgrading {},
     Done {
@@ -179,6 +187,24 @@ impl From<String> for Answer {
     fn from(message: String) -> Answer {
         Answer::refusal(message)
     }
+}
+
+/// A worker's death at work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrashLine {
+    /// Of its report.
+    pub id: String,
+    /// Seconds since 1970.
+    pub time: u64,
+    pub pool: String,
+    /// A word for programs: `signal`, `exit`, `time_limit`.
+    pub kind: String,
+    pub cause: String,
+    /// Its method, path and query.
+    pub request: String,
+    pub script: String,
+    /// How often the same cause has ended the same script, with this death.
+    pub deaths: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

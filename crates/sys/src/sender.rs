@@ -1,8 +1,8 @@
 //! Records who sent a worker its fatal signal.
 //!
 //! The kernel reports the sender only to a handler. The handler stores it in two words of the worker's page and kills
-//! the process by the same signal, so that the parent sees the usual exit status. Handled and ignored signals stay as
-//! they are.
+//! the process by the same signal, so that the parent sees the usual exit status. After a fault it lets the process fault
+//! again without a handler, so that a core dump has the place. Handled and ignored signals stay as they are.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
@@ -19,6 +19,15 @@ const SIGNALS: [Signal; 6] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
+const FAULTS: [Signal; 4] = [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL];
+/// In place of the kernel's code.
+const STACK_OVERFLOW: i32 = 0x5354;
+/// The most bytes between the stack pointer and a fault of a full stack.
+const STACK_REACH: usize = 64 * 1024;
+
+/// The stack for the handler of a fault: a full stack has no room.
+const HANDLER_STACK: usize = 64 * 1024;
+static STACK: [AtomicU64; HANDLER_STACK / 8] = [const { AtomicU64::new(0) }; HANDLER_STACK / 8];
 
 /// Its children record nothing.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -34,6 +43,10 @@ pub enum Origin {
     Process { pid: i32, uid: u32 },
     /// The kernel.
     Kernel,
+    /// The process itself, by an instruction.
+    Fault,
+    /// The same, because its stack is full.
+    StackOverflow,
 }
 
 /// A signal and its sender.
@@ -50,6 +63,8 @@ impl Sent {
         let (signal, code) = (what as u32 as i32, (what >> 32) as u32 as i32);
         let origin = match code {
             libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE if pid > 0 => Origin::Process { pid, uid },
+            STACK_OVERFLOW => Origin::StackOverflow,
+            1.. if FAULTS.iter().any(|fault| *fault as i32 == signal) => Origin::Fault,
             libc::SI_KERNEL => Origin::Kernel,
             _ => return None,
         };
@@ -71,12 +86,19 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
         FILE.store(file.as_raw_fd(), Ordering::Release);
     }
     OWNER.store(own, Ordering::Release);
-    let action = SigAction::new(
-        SigHandler::SigAction(on_signal),
-        SaFlags::SA_RESTART,
-        SigSet::all(),
-    );
-    for signal in SIGNALS {
+    let stack = libc::stack_t {
+        ss_sp: STACK.as_ptr().cast_mut().cast(),
+        ss_flags: 0,
+        ss_size: HANDLER_STACK,
+    };
+    // SAFETY: the stack is static, nothing else uses it, and its atomics may be written through a shared pointer.
+    unsafe { libc::sigaltstack(&stack, std::ptr::null_mut()) };
+    let on_signal = SigHandler::SigAction(on_signal);
+    let on_fault = SigHandler::SigAction(on_fault);
+    let sent = SIGNALS.map(|signal| (signal, on_signal, SaFlags::SA_RESTART));
+    let faults = FAULTS.map(|signal| (signal, on_fault, SaFlags::SA_ONSTACK));
+    for (signal, handler, flags) in sent.into_iter().chain(faults) {
+        let action = SigAction::new(handler, flags, SigSet::all());
         // SAFETY: the handler makes only async-signal-safe calls and uses only atomics.
         let before = unsafe { sigaction(signal, &action) };
         if let Ok(before) = before
@@ -105,12 +127,19 @@ pub(crate) fn forget(words: &[AtomicU64]) {
 /// # Safety
 /// `info` is null or the kernel's argument to the handler.
 pub(crate) unsafe fn note(signal: libc::c_int, info: *const libc::siginfo_t) {
-    // SAFETY: a system call without arguments.
-    if info.is_null() || OWNER.load(Ordering::Acquire) != unsafe { libc::getpid() } {
+    if info.is_null() {
         return;
     }
     // SAFETY: the caller's promise; all fields are plain numbers.
     let (code, pid, uid) = unsafe { ((*info).si_code, (*info).si_pid(), (*info).si_uid()) };
+    store(signal, code, pid, uid);
+}
+
+fn store(signal: libc::c_int, code: i32, pid: i32, uid: u32) {
+    // SAFETY: a system call without arguments.
+    if OWNER.load(Ordering::Acquire) != unsafe { libc::getpid() } {
+        return;
+    }
     let words = [
         u64::from(pid as u32) | u64::from(uid) << 32,
         u64::from(signal as u32) | u64::from(code as u32) << 32,
@@ -133,6 +162,43 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut
     // SAFETY: the kernel passes a valid pointer, or PHP one to its copy.
     unsafe { note(signal, info) };
     die_of(signal)
+}
+
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let (code, address) = match info.is_null() {
+        true => (libc::SI_USER, 0),
+        // SAFETY: the kernel passes valid pointers, and a handler that calls this one passes its pointers on.
+        false => unsafe { ((*info).si_code, (*info).si_addr().addr()) },
+    };
+    if code <= 0 {
+        // SAFETY: as above.
+        unsafe { note(signal, info) };
+        die_of(signal)
+    }
+    // SAFETY: as above.
+    let stack = unsafe { stack_pointer(context.cast()) };
+    let is_overflow =
+        signal == libc::SIGSEGV && stack.is_some_and(|stack| stack.abs_diff(address) < STACK_REACH);
+    store(signal, if is_overflow { STACK_OVERFLOW } else { code }, 0, 0);
+    // SAFETY: an async-signal-safe system call. The instruction is executed again, and faults.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// # Safety
+/// `context` is null or the kernel's argument to a handler.
+unsafe fn stack_pointer(context: *const libc::ucontext_t) -> Option<usize> {
+    if context.is_null() {
+        return None;
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promise.
+    let pointer = unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as usize };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the caller's promise.
+    let pointer = unsafe { (*context).uc_mcontext.sp as usize };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let pointer = return None;
+    Some(pointer)
 }
 
 pub(crate) fn die_of(signal: libc::c_int) -> ! {
@@ -240,6 +306,70 @@ mod tests {
     #[test]
     fn what_ends_a_process_without_a_handler_says_nothing() {
         assert_eq!(sent(Signal::SIGKILL, early), (None, Ended::killed(libc::SIGKILL)));
+    }
+
+    fn died(end: impl FnOnce()) -> (Option<Sent>, Ended) {
+        let memory = Memory::create("test", 2).unwrap();
+        // SAFETY: the child only makes system calls, stores to memory and faults.
+        let pid = match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                crate::signal::reset_in_child();
+                early(&memory);
+                end();
+                exit_now(1)
+            }
+            Side::Parent(pid) => pid,
+        };
+        let ended = match reap_pid(pid).unwrap() {
+            Ended::Signal { number, .. } => Ended::killed(number),
+            other => other,
+        };
+        let page = Words::map_writable(memory.writable.as_fd(), 1, 1).unwrap();
+        let words = [0, 1].map(|index| page.words()[index].load(Ordering::Relaxed));
+        (Sent::from_words(words), ended)
+    }
+
+    #[test]
+    fn a_fault_and_a_full_stack_and_a_sent_signal_differ() {
+        fn deep(depth: u64) -> u64 {
+            let room = std::hint::black_box([depth; 64]);
+            match room[0] {
+                u64::MAX => 0,
+                before => deep(before + 1) + room[63],
+            }
+        }
+        let of = |signal: Signal, origin| {
+            let sent = Sent {
+                signal: signal as i32,
+                origin,
+            };
+            (Some(sent), Ended::killed(signal as i32))
+        };
+        let fault = died(|| {
+            let nowhere = std::ptr::without_provenance::<u8>(8);
+            // SAFETY: it is unmapped, and the process ends there.
+            std::hint::black_box(unsafe { nowhere.read_volatile() });
+        });
+        assert_eq!(fault, of(Signal::SIGSEGV, Origin::Fault));
+        let overflow = died(|| {
+            std::hint::black_box(deep(std::hint::black_box(0)));
+        });
+        assert_eq!(overflow, of(Signal::SIGSEGV, Origin::StackOverflow));
+        let (sent, ended) = died(|| {
+            // SAFETY: system calls.
+            unsafe { libc::kill(libc::getpid(), libc::SIGSEGV) };
+        });
+        assert_eq!(ended, Ended::killed(libc::SIGSEGV));
+        assert!(
+            matches!(
+                sent,
+                Some(Sent {
+                    origin: Origin::Process { .. },
+                    ..
+                })
+            ),
+            "{sent:?}"
+        );
     }
 
     #[test]

@@ -292,6 +292,29 @@ pub(super) const COMMANDS: &[Entry] = &[
         files: ALL,
     },
     Entry {
+        name: "crashes",
+        group: Group::See,
+        examples: &[
+            (
+                "forkyard crashes",
+                "Lists the workers that died at work, the latest first.",
+            ),
+            ("forkyard crashes www --json", "Those of a pool, for a program."),
+        ],
+        codes: &[DONE, WRONG, SILENT, (70, "There is no such pool."), UNNAMED],
+        files: ALL,
+    },
+    Entry {
+        name: "replay",
+        group: Group::See,
+        examples: &[(
+            "forkyard replay 5b0f9e21 --to www",
+            "Sends the request of that report to the pool, and prints the status of its answer.",
+        )],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
         name: "logs",
         group: Group::See,
         examples: &[

@@ -94,6 +94,10 @@ impl Master {
                 let source = self.executor.status_source();
                 Ok(Some(source.error_report(rights, id.as_deref(), *format)))
             }
+            Request::Crashes { pool } => {
+                let source = self.executor.status_source();
+                Ok(Some(source.crashes(rights, pool.as_deref())))
+            }
             Request::Upgrade {} => match self.lifecycle.why_no_upgrade() {
                 Some(why) => Err(Answer::refusal(why.to_owned())),
                 None => {

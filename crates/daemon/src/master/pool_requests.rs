@@ -234,6 +234,7 @@ impl Master {
             | Request::RestartPool { .. }
             // Only for their own pools and applications.
             | Request::Error { .. }
+            | Request::Crashes { .. }
             | Request::Terminate { .. }
             | Request::Detach { .. } => true,
             Request::Upgrade {}

@@ -7,6 +7,7 @@ mod apply_error;
 mod compare;
 mod context;
 mod control;
+mod crashes;
 mod deaths;
 mod document;
 mod effect;
@@ -356,7 +357,7 @@ impl Executor {
             let Ok((ended, used)) = process::reap_used(pid) else {
                 break;
             };
-            self.reaped(pid, ended, used.cpu_micros);
+            self.reaped(pid, ended, &used);
             self.settle();
         }
         self.orphans.settle();

@@ -7,6 +7,7 @@ use super::processes::{Death, how};
 use super::programs::Programs;
 use forkyard_config::ProcessManager;
 use forkyard_core::master::action::Notice;
+use forkyard_core::master::crash_cause::EndedBy;
 use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -83,12 +84,14 @@ pub(super) fn say(
         Notice::RequestTimedOut(worker, age, force) => {
             let (child, age) = (child(*worker), age.as_secs_f64());
             log::warn!("{child} execution timed out ({age:.6} sec), {force}");
+            pools.note_ended_by(*worker, EndedBy::TimeLimit);
         }
         Notice::RequestEnded(worker, force) => {
             log::warn!("{} is ended by forkyard terminate, {force}", child(*worker));
         }
         Notice::RetireTimedOut(worker, force) => {
             log::warn!("{} did not exit in time, {force}", child(*worker));
+            pools.note_ended_by(*worker, EndedBy::TooLate);
         }
         Notice::WorkerStays(worker) => {
             let (pool, pid) = pools.name_worker(*worker);
@@ -117,7 +120,7 @@ pub(super) fn say(
         }
         Notice::WorkerGone(worker, exit, was_told) => {
             if let Some(death) = processes.deaths.remove(worker) {
-                let level = death_level(*exit, *was_told, services.speaks_as_fpm);
+                let level = death_level(&death, *exit, *was_told, services.speaks_as_fpm);
                 say_death(&death, *exit, level);
                 let generation = pools.generations.get_mut(&death.generation);
                 if let Some(generation) = generation.filter(|_| !*was_told) {
@@ -187,6 +190,12 @@ impl Preloaders {
 }
 
 impl Pools {
+    fn note_ended_by(&mut self, id: WorkerId, by: EndedBy) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.ended_by.get_or_insert(by);
+        }
+    }
+
     pub(super) fn has_workers(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
         generation.is_some_and(|generation| !generation.slots.is_empty())
@@ -209,11 +218,13 @@ fn say_death(death: &Death, exit: Ended, level: log::Level) {
         uptime,
         doing,
         sender,
+        report,
         ..
     } = death;
+    let report = report.map_or_else(String::new, |report| format!(", report {}", report.id));
     log::log!(
         level,
-        "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start",
+        "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start{report}",
         how(exit),
         uptime.as_secs(),
         uptime.subsec_micros()
@@ -233,9 +244,10 @@ fn say_death(death: &Death, exit: Ended, level: log::Level) {
 }
 
 /// php-fpm logs each worker that ends by itself.
-fn death_level(exit: Ended, was_told: bool, speaks_as_fpm: bool) -> log::Level {
+fn death_level(death: &Death, exit: Ended, was_told: bool, speaks_as_fpm: bool) -> log::Level {
     match exit {
         _ if was_told => log::Level::Debug,
+        Ended::Code(0) if death.report.is_some_and(|report| report.is_work_lost) => log::Level::Warn,
         Ended::Code(0) if speaks_as_fpm => log::Level::Info,
         Ended::Code(0) => log::Level::Debug,
         Ended::Unknown => log::Level::Info,

@@ -113,6 +113,7 @@ impl Context {
         changes.removed = removed.map(|id| self.pools.pool_name(id).to_owned()).collect();
         changes.skipped.clone_from(&config.skipped);
         self.pools.take_groups(groups);
+        self.processes.oom_kills.watch(&self.pools.groups);
         let global = &config.global;
         let wanted = CoreConfig {
             process_max: global.process_max,

@@ -12,6 +12,7 @@ use super::{Executor, notices, slow};
 use forkyard_core::master::action::{Action, Fact};
 use forkyard_core::master::event::Ended;
 use forkyard_protocol::control::Answer;
+use forkyard_sys::process::Usage;
 use forkyard_sys::{clock, process};
 
 impl Executor {
@@ -121,13 +122,16 @@ impl Executor {
         false
     }
 
-    pub(super) fn reaped(&mut self, pid: i32, ended: Ended, micros: u64) {
+    pub(super) fn reaped(&mut self, pid: i32, ended: Ended, used: &Usage) {
         let context = &mut self.context;
         match context.processes.by_pid.remove(&pid) {
             Some(Who::Worker(worker)) => {
                 context.pools.count(worker, |counters| {
-                    counters.gone_cpu_us = counters.gone_cpu_us.saturating_add(micros);
+                    counters.gone_cpu_us = counters.gone_cpu_us.saturating_add(used.cpu_micros);
                 });
+                if let Some(worker) = context.pools.workers.get_mut(&worker) {
+                    worker.peak_memory = Some(used.peak_memory_bytes);
+                }
                 context.worker_ended(worker, pid, ended);
             }
             Some(Who::Rehearsal) => context.handover.rehearsal_ended(&mut context.services, ended),
@@ -188,8 +192,10 @@ impl Executor {
                 }
                 Effect::WorkerNotForked(worker) => self.applications.instance_not_made(worker),
                 Effect::WorkerEnded(worker, pid, exit) => {
-                    self.jobs.note_death(context, worker, pid, exit);
-                    context.worker_gone(worker, pid, exit);
+                    context.hear_last_output(worker, pid);
+                    let report = context.note_crash(&self.jobs, worker, pid, exit);
+                    self.jobs.note_death(context, worker, (pid, exit), report);
+                    context.worker_gone(worker, (pid, exit), report);
                 }
                 Effect::WorkerGone(worker) => self.applications.instance_gone(context, worker),
                 Effect::StartFailed(generations, report) => {

@@ -131,7 +131,7 @@ impl StatusSource<'_> {
             || is(BackendStage::Failing) && !is(BackendStage::Up)
     }
 
-    /// A report of a failed start or of a worker's death during a job, for root and the application's user.
+    /// A report of a failed start or of a worker's death at work, for root and the application's user.
     pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
         let may_read = |found: &KeptReport<'_>| match rights {
             Rights::All => true,
@@ -145,9 +145,9 @@ impl StatusSource<'_> {
             (Format::Json, KeptReport::Start(kept)) => kept.report.json(kept.epoch_s),
             (Format::Text, KeptReport::Start(kept)) => kept.report.text().into(),
             (Format::Html, KeptReport::Start(kept)) => kept.report.html().into(),
-            (Format::Json, KeptReport::Job(crash)) => crash.json(),
-            (Format::Text, KeptReport::Job(crash)) => crash.text().into(),
-            (Format::Html, KeptReport::Job(crash)) => crash.html().into(),
+            (Format::Json, KeptReport::Crash(crash)) => crash.json(),
+            (Format::Text, KeptReport::Crash(crash)) => crash.text().into(),
+            (Format::Html, KeptReport::Crash(crash)) => crash.html().into(),
         };
         Answer::Report { report }
     }

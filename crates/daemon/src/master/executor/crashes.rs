@@ -1,0 +1,233 @@
+//! Reports of workers that died at work.
+
+use super::context::Context;
+use super::control::Rights;
+use super::deaths::by_whom;
+use super::generation::Generation;
+use super::jobs::Jobs;
+use super::start_report::account;
+use super::status::StatusSource;
+use super::worker::WorkerProcess;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::crash::{Crash, Work};
+use forkyard_core::master::crash_cause::{CrashCause, Evidence};
+use forkyard_core::master::event::{Ended, WorkerId};
+use forkyard_core::master::secrets::without_secrets;
+use forkyard_host::confine::{self, Group};
+use forkyard_protocol::control::Answer;
+use forkyard_scoreboard::RequestStage;
+use forkyard_scoreboard::layout::slot;
+use forkyard_scoreboard::slot_reader::{self, SlotEntry};
+use forkyard_spawn::effects::oom_kills;
+use forkyard_spawn::report::ErrorId;
+use forkyard_spawn::self_spawn::error_id;
+use forkyard_sys::clock;
+use forkyard_sys::sender::Origin;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// How long after the kernel's count a process may be reaped that it has killed.
+const REAPED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The report of a death at work.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reported {
+    pub(super) id: ErrorId,
+    pub(super) is_work_lost: bool,
+}
+
+impl Context {
+    /// Keeps the report of a worker that died at work; returns which.
+    pub(super) fn note_crash(
+        &mut self,
+        jobs: &Jobs,
+        id: WorkerId,
+        pid: i32,
+        ended: Ended,
+    ) -> Option<Reported> {
+        let worker = self.pools.workers.get(&id)?;
+        let generation = self.pools.generations.get(&worker.generation)?;
+        let page = generation.page(worker.slot)?;
+        let entry = slot_reader::read(page);
+        let group = confine::group(&generation.settings.pool);
+        let is_by_force = matches!(ended, Ended::Signal { number: 9, .. });
+        let sent = slot_reader::sent(page);
+        let evidence = Evidence {
+            ended,
+            is_at_work: is_at_work(&entry),
+            told: worker.told.map(|(told, _)| told),
+            by: worker.ended_by,
+            said: slot_reader::leaving(page).0,
+            sent: sent.and_then(|sent| Some((sent.signal, by_whom(sent.origin, pid)?))),
+            is_stack_full: sent.is_some_and(|sent| sent.origin == Origin::StackOverflow),
+            is_out_of_memory: is_by_force && self.processes.oom_kills.has_new(group.as_ref(), clock::now()),
+        };
+        let cause = CrashCause::of(evidence)?;
+        let is_job = jobs.shows_job(&entry);
+        let crash = report(generation, worker, &entry, (pid, ended), cause, is_job);
+        let reported = Reported {
+            id: crash.id,
+            is_work_lost: crash.cause != CrashCause::MemoryLimit,
+        };
+        self.pools.errors.keep_crash(crash);
+        Some(reported)
+    }
+}
+
+fn is_at_work(entry: &SlotEntry) -> bool {
+    match entry.stage {
+        RequestStage::Creating
+        | RequestStage::Accepting
+        | RequestStage::Accepted
+        | RequestStage::Finished => false,
+        RequestStage::ReadingHeaders
+        | RequestStage::Info
+        | RequestStage::Executing
+        | RequestStage::End
+        | RequestStage::Working
+        | RequestStage::Open => true,
+    }
+}
+
+fn report(
+    generation: &Generation,
+    worker: &WorkerProcess,
+    entry: &SlotEntry,
+    (pid, ended): (i32, Ended),
+    cause: CrashCause,
+    is_job: bool,
+) -> Crash {
+    let now = clock::now();
+    let text = |index: usize| String::from_utf8_lossy(&entry.texts[index]).into_owned();
+    let is_full = |index: usize| entry.texts[index].len() == slot::TEXTS[index].1;
+    let settings = &generation.settings;
+    Crash {
+        id: error_id(now.as_nanos() ^ u64::from(pid.unsigned_abs())),
+        epoch_s: clock::epoch_seconds(),
+        pool: settings.pool.name.clone(),
+        uid: account(settings.identity.clone()).uid,
+        work: Work {
+            number: entry.requests,
+            stage: entry.stage.name(),
+            method: text(0),
+            path: text(1),
+            query: without_secrets(&text(2)),
+            script: text(3),
+            content_length: entry.content_length,
+            others: match entry.load.is_told {
+                true => u64::from(entry.load.in_flight.saturating_sub(1)),
+                false => 0,
+            },
+            is_cut: (0..4).any(is_full),
+            is_job,
+        },
+        cause,
+        pid,
+        ended,
+        after: match is_at_work(entry) {
+            true => now.since(entry.taken),
+            false => Duration::from_micros(entry.duration_micros),
+        },
+        peak_memory: worker.peak_memory,
+        output: String::from_utf8_lossy(&worker.last_output).trim_end().to_owned(),
+        earlier: 0,
+    }
+}
+
+impl StatusSource<'_> {
+    /// The crashes of a pool or of all, for root and the applications' users.
+    pub(in crate::master) fn crashes(&self, rights: Rights, pool: Option<&str>) -> Answer {
+        let pools = &self.context.pools;
+        let may_read = |crash: &&Crash| match rights {
+            Rights::All => true,
+            Rights::Own(uid) => crash.uid == uid,
+        };
+        // Instances of an application pool have its name before theirs.
+        let is_its = |crash: &&Crash| {
+            pool.is_none_or(|pool| {
+                let rest = crash.pool.strip_prefix(pool);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+            })
+        };
+        let crashes = pools.errors.crashes().filter(may_read).filter(is_its);
+        let crashes: Vec<_> = crashes.map(Crash::line).collect();
+        match pool {
+            Some(pool) if crashes.is_empty() && pools.by_id.of(&pool.to_owned()).next().is_none() => {
+                Answer::refusal(format!("there is no pool {pool}"))
+            }
+            Some(_) | None => Answer::Crashes { crashes },
+        }
+    }
+}
+
+/// The kernel's counts of processes that it killed for want of memory, by control group; `None`: the daemon's own.
+#[derive(Debug, Default)]
+pub(super) struct OomKills(HashMap<Option<Group>, Seen>);
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    count: u64,
+    /// Kills that no death was attributed to yet, and when they were counted.
+    open: u64,
+    at: Tick,
+}
+
+impl OomKills {
+    /// Reads the counts of new groups, and forgets those of others.
+    pub(super) fn watch(&mut self, groups: &[Group]) {
+        self.0
+            .retain(|group, _| group.as_ref().is_none_or(|group| groups.contains(group)));
+        for group in groups.iter().cloned().map(Some).chain([None]) {
+            let seen = |group: &Option<Group>| Seen {
+                count: oom_kills(group.as_deref()),
+                open: 0,
+                at: clock::now(),
+            };
+            self.0.entry(group).or_insert_with_key(seen);
+        }
+    }
+
+    /// Whether the kernel has killed a process of the group since the last look; each kill counts once.
+    fn has_new(&mut self, group: Option<&Group>, now: Tick) -> bool {
+        let group = group
+            .cloned()
+            .filter(|group| self.0.contains_key(&Some(group.clone())));
+        let count = oom_kills(group.as_deref());
+        self.0.get_mut(&group).is_some_and(|seen| seen.take(count, now))
+    }
+}
+
+impl Seen {
+    fn take(&mut self, count: u64, now: Tick) -> bool {
+        if count > self.count {
+            *self = Seen {
+                count,
+                open: count - self.count,
+                at: now,
+            };
+        }
+        let is_one = self.open > 0 && now.since(self.at) < REAPED_WITHIN;
+        self.open = if is_one { self.open - 1 } else { 0 };
+        is_one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kill_of_the_kernel_explains_one_death_that_follows_at_once() {
+        let at = |millis: u64| Tick::from_nanos(millis * 1_000_000);
+        let mut seen = Seen {
+            count: 3,
+            open: 0,
+            at: at(0),
+        };
+        assert!(!seen.take(3, at(5)), "another killed it");
+        assert!(seen.take(5, at(10)) && seen.take(5, at(20)));
+        assert!(!seen.take(5, at(30)), "both were seen");
+        assert!(seen.take(7, at(40)));
+        assert!(!seen.take(7, at(5_000)), "the other was no worker");
+    }
+}
