@@ -29,6 +29,8 @@ const STACK_REACH: usize = 64 * 1024;
 const HANDLER_STACK: usize = 64 * 1024;
 static STACK: [AtomicU64; HANDLER_STACK / 8] = [const { AtomicU64::new(0) }; HANDLER_STACK / 8];
 
+type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
 /// Its children record nothing.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 static PLACE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
@@ -73,8 +75,8 @@ impl Sent {
 }
 
 /// Installs the handlers, after signals are reset. `early`: file and offset of the words until
-/// [`Words::note_senders_at`](super::shm::Words::note_senders_at); stays open.
-pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
+/// [`Words::note_senders_at`](super::shm::Words::note_senders_at); stays open. `records_faults`: also for faults.
+pub fn install(early: Option<(BorrowedFd<'_>, u64)>, records_faults: bool) {
     let own = std::process::id() as i32;
     if OWNER.load(Ordering::Relaxed) == own {
         return;
@@ -86,27 +88,33 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
         FILE.store(file.as_raw_fd(), Ordering::Release);
     }
     OWNER.store(own, Ordering::Release);
-    let stack = libc::stack_t {
-        ss_sp: STACK.as_ptr().cast_mut().cast(),
-        ss_flags: 0,
-        ss_size: HANDLER_STACK,
-    };
-    // SAFETY: the stack is static, nothing else uses it, and its atomics may be written through a shared pointer.
-    unsafe { libc::sigaltstack(&stack, std::ptr::null_mut()) };
-    let on_signal = SigHandler::SigAction(on_signal);
-    let on_fault = SigHandler::SigAction(on_fault);
-    let sent = SIGNALS.map(|signal| (signal, on_signal, SaFlags::SA_RESTART));
-    let faults = FAULTS.map(|signal| (signal, on_fault, SaFlags::SA_ONSTACK));
-    for (signal, handler, flags) in sent.into_iter().chain(faults) {
-        let action = SigAction::new(handler, flags, SigSet::all());
-        // SAFETY: the handler makes only async-signal-safe calls and uses only atomics.
-        let before = unsafe { sigaction(signal, &action) };
-        if let Ok(before) = before
-            && before.handler() != SigHandler::SigDfl
-        {
-            // SAFETY: restores the old action.
-            let _ = unsafe { sigaction(signal, &before) };
+    for signal in SIGNALS {
+        handle(signal, on_signal, SaFlags::SA_RESTART);
+    }
+    if records_faults {
+        let stack = libc::stack_t {
+            ss_sp: STACK.as_ptr().cast_mut().cast(),
+            ss_flags: 0,
+            ss_size: HANDLER_STACK,
+        };
+        // SAFETY: the stack is static, nothing else uses it, and its atomics may be written through a shared pointer.
+        unsafe { libc::sigaltstack(&stack, std::ptr::null_mut()) };
+        for signal in FAULTS {
+            handle(signal, on_fault, SaFlags::SA_ONSTACK);
         }
+    }
+}
+
+/// Handles a signal that is at its default; the handlers of a runtime stay.
+fn handle(signal: Signal, handler: Handler, flags: SaFlags) {
+    let action = SigAction::new(SigHandler::SigAction(handler), flags, SigSet::all());
+    // SAFETY: the handlers make only async-signal-safe calls and use only atomics.
+    let before = unsafe { sigaction(signal, &action) };
+    if let Ok(before) = before
+        && before.handler() != SigHandler::SigDfl
+    {
+        // SAFETY: restores the old action.
+        let _ = unsafe { sigaction(signal, &before) };
     }
 }
 
@@ -259,7 +267,7 @@ mod tests {
     }
 
     fn early(memory: &Memory) {
-        install(Some((memory.writable.as_fd(), PAGE_BYTES as u64)));
+        install(Some((memory.writable.as_fd(), PAGE_BYTES as u64)), true);
     }
 
     #[test]

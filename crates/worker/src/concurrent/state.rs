@@ -120,7 +120,7 @@ impl WorkerState {
     pub(super) fn begin(context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
         stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
-        sender::install(None);
+        sender::install(None, context.settings.records_faults);
         let page = Page::open(&context, own.slot)?;
         drop(context.board_writable);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).named("epoll_create1", "")?;

@@ -1,6 +1,7 @@
 //! Words the core's notices, with php-fpm's words where it has them.
 
 use super::context::{Context, InForce};
+use super::crashes::Reported;
 use super::pools::Pools;
 use super::preloaders::Preloaders;
 use super::processes::{Death, how};
@@ -121,7 +122,8 @@ pub(super) fn say(
         Notice::WorkerGone(worker, exit, was_told) => {
             if let Some(death) = processes.deaths.remove(worker) {
                 let level = death_level(&death, *exit, *was_told, services.speaks_as_fpm);
-                say_death(&death, *exit, level);
+                let report = death.report.filter(|_| !services.speaks_as_fpm);
+                say_death(&death, *exit, level, report);
                 let generation = pools.generations.get_mut(&death.generation);
                 if let Some(generation) = generation.filter(|_| !*was_told) {
                     generation.unreplaced = generation.unreplaced.saturating_add(1);
@@ -211,14 +213,14 @@ impl Pools {
     }
 }
 
-fn say_death(death: &Death, exit: Ended, level: log::Level) {
+/// `report`: follows the words that php-fpm has, too.
+fn say_death(death: &Death, exit: Ended, level: log::Level, report: Option<Reported>) {
     let Death {
         pid,
         pool,
         uptime,
         doing,
         sender,
-        report,
         ..
     } = death;
     let report = report.map_or_else(String::new, |report| format!(", report {}", report.id));
@@ -247,8 +249,8 @@ fn say_death(death: &Death, exit: Ended, level: log::Level) {
 fn death_level(death: &Death, exit: Ended, was_told: bool, speaks_as_fpm: bool) -> log::Level {
     match exit {
         _ if was_told => log::Level::Debug,
-        Ended::Code(0) if death.report.is_some_and(|report| report.is_work_lost) => log::Level::Warn,
         Ended::Code(0) if speaks_as_fpm => log::Level::Info,
+        Ended::Code(0) if death.report.is_some_and(|report| report.is_work_lost) => log::Level::Warn,
         Ended::Code(0) => log::Level::Debug,
         Ended::Unknown => log::Level::Info,
         Ended::Code(_) | Ended::Signal { .. } => log::Level::Warn,

@@ -518,6 +518,7 @@ impl Services {
             refork_at: None,
             process_name: title::name(),
             restart_mark: None,
+            records_faults: !self.speaks_as_fpm,
         }
     }
 }
