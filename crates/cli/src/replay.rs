@@ -8,6 +8,7 @@ use clap::Args;
 use fastcgi::{Answer as Reply, Part, Request as Asked};
 use forkyard_protocol::control::{Answer, Format, Request};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -44,7 +45,13 @@ struct Recorded {
     script: String,
     is_cut: bool,
     is_redacted: bool,
+    /// All that the worker had received; none if the report has only the scoreboard's texts.
+    params: BTreeMap<String, String>,
 }
+
+/// Not sent: they describe a body, a client's session, or are made anew.
+const LEFT_OUT: [&str; 4] = ["CONTENT_LENGTH", "CONTENT_TYPE", "REMOTE_USER", "AUTH_TYPE"];
+const HIDDEN: &str = "[hidden]";
 
 fn failure(text: String) -> CommandOutcome {
     CommandOutcome::failure(EXIT_SOFTWARE, format!("forkyard: {text}\n"))
@@ -77,7 +84,10 @@ fn replay(arguments: &Replay) -> CommandResult {
         ))
     })?;
     let mut output = format!("{}: {}\n", printable(&recorded.line()), printable(&head));
-    output += "it was sent without cookies, authorization and other headers: it carries no session\n";
+    output += match recorded.params.is_empty() {
+        true => "it was sent without cookies, authorization and other headers: it carries no session\n",
+        false => "it was sent without cookies and authorization: it carries no session\n",
+    };
     if recorded.is_redacted {
         output +=
             "the values of secrets in its query are not in the report: it was sent with [hidden] for them\n";
@@ -101,7 +111,7 @@ impl Recorded {
                 ));
             }
         }
-        match self.is_cut {
+        match self.is_cut && self.params.is_empty() {
             true => Err(format!(
                 "the request of report {id} is too long: the report has only its beginning"
             )),
@@ -118,8 +128,17 @@ impl Recorded {
         format!("{} {}", self.method, self.uri())
     }
 
-    /// The parameters that a web server would send.
-    fn params(&self) -> Vec<(&'static str, String)> {
+    /// The recorded parameters, or those that a web server would send.
+    fn params(&self) -> Vec<(&str, String)> {
+        if !self.params.is_empty() {
+            let is_sent = |(name, value): &(&String, &String)| {
+                !LEFT_OUT.contains(&name.as_str()) && value.as_str() != HIDDEN
+            };
+            let params = self.params.iter().filter(is_sent);
+            return params
+                .map(|(name, value)| (name.as_str(), value.clone()))
+                .collect();
+        }
         let root = self.script.strip_suffix(&self.path).unwrap_or_default();
         let mut params = vec![
             ("GATEWAY_INTERFACE", "CGI/1.1".to_owned()),
@@ -242,12 +261,34 @@ mod tests {
             script: "/srv/www/a/x.php".into(),
             is_cut: false,
             is_redacted: false,
+            params: BTreeMap::new(),
         }
     }
 
     #[test]
+    fn what_the_worker_had_received_is_sent_without_session_and_body() {
+        let mut recorded = recorded("GET");
+        let all = [
+            ("HTTP_COOKIE", HIDDEN),
+            ("HTTP_ACCEPT", "*/*"),
+            ("QUERY_STRING", "token=[hidden]"),
+            ("CONTENT_LENGTH", "5"),
+            ("REMOTE_USER", "me"),
+        ];
+        recorded.params = all
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let sent = [("HTTP_ACCEPT", "*/*"), ("QUERY_STRING", "token=[hidden]")];
+        assert_eq!(
+            recorded.params(),
+            sent.map(|(name, value)| (name, value.to_owned()))
+        );
+    }
+
+    #[test]
     fn a_request_is_sent_as_a_web_server_would() {
-        let params = recorded("HEAD").params();
+        let recorded = recorded("HEAD");
+        let params = recorded.params();
         let param = |wanted: &str| {
             let found = params.iter().find(|(name, _)| *name == wanted);
             found.map(|(_, value)| value.as_str())

@@ -1,7 +1,7 @@
 //! Layout of the pages in 64-bit words.
 //!
 //! ```text
-//! header page | a page per slot | gate page | numbers: NUMBERS_PAGES per slot
+//! header page | a page per slot | gate page | numbers: NUMBERS_PAGES per slot | received: PAGES per slot
 //! ```
 //!
 //! Scoreboards of older programs end with the slots. A page has memory after its first use.
@@ -12,6 +12,9 @@
 //! | slot | 0–494 | the present worker and its request |
 //! | gate | 0–475 | busy slots, saturated time, waits |
 //! | numbers | 0–1041, 1152–2559 | sums and histograms; routes |
+//! | received | all | the bytes of a request whose worker was killed |
+
+use forkyard_sys::received::PAGES;
 
 /// Pages before the first slot.
 pub const HEADER_PAGES: usize = 1;
@@ -25,7 +28,7 @@ pub const fn pages_without_numbers(slots: usize) -> usize {
 
 /// Returns the pages of a scoreboard.
 pub const fn pages(slots: usize) -> usize {
-    pages_without_numbers(slots) + 1 + slots * NUMBERS_PAGES
+    received_page(slots, slots)
 }
 
 /// Returns the gate page.
@@ -36,6 +39,11 @@ pub const fn gate_page(slots: usize) -> usize {
 /// Returns the first page of a slot's numbers.
 pub const fn numbers_page(slots: usize, index: usize) -> usize {
     gate_page(slots) + 1 + index * NUMBERS_PAGES
+}
+
+/// Returns the first page for the request that a slot's worker was killed at ([`forkyard_sys::received`]).
+pub const fn received_page(slots: usize, index: usize) -> usize {
+    numbers_page(slots, slots) + index * PAGES
 }
 
 /// Words of the header page, written by the master.

@@ -2,11 +2,12 @@
 
 use super::gate::Gate;
 use super::layout::{
-    HEADER_PAGES, NUMBERS_PAGES, gate_page, header, numbers_page, pages, pages_without_numbers, slot,
+    HEADER_PAGES, NUMBERS_PAGES, gate_page, header, numbers_page, pages, pages_without_numbers, received_page, slot,
 };
 use super::numbers::Counters;
 use forkyard_sys::Result;
-use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
+use forkyard_sys::received::{MOST_BYTES, PAGES};
+use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words, size_in_pages};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,6 +153,15 @@ impl Board {
         &self.memory
     }
 
+    /// Takes the first `most` bytes of the request that a dead worker has kept. The bytes are untrusted.
+    ///
+    /// # Errors
+    /// mmap(2).
+    pub fn received(&self, index: usize, most: usize) -> Result<Vec<u8>> {
+        let first = received_page(self.words.slots, index);
+        Words::take_from(self.memory.writable.as_fd(), first, most.min(MOST_BYTES))
+    }
+
     /// Clears a free slot before the next worker gets it.
     pub fn wipe(&self, index: usize) {
         for word in self.slot(index).unwrap_or_default() {
@@ -160,26 +170,34 @@ impl Board {
     }
 }
 
-/// A worker's page.
+/// A worker's pages.
 #[derive(Debug)]
 pub struct Slot {
     page: Words,
+    /// For the bytes of a request ([`forkyard_sys::received`]); `None`: the scoreboard is of an older program.
+    received: Option<Words>,
 }
 
 impl Slot {
-    /// Maps a slot's page.
+    /// Maps a slot's pages in a scoreboard of `slots` slots.
     ///
     /// # Errors
     /// mmap(2).
-    pub fn map(memory: BorrowedFd<'_>, index: usize) -> Result<Slot> {
+    pub fn map(memory: BorrowedFd<'_>, slots: usize, index: usize) -> Result<Slot> {
+        let received = (size_in_pages(memory) == pages(slots))
+            .then(|| Words::map_writable(memory, received_page(slots, index), PAGES));
         Ok(Slot {
             page: Words::map_writable(memory, HEADER_PAGES + index, 1)?,
+            received: received.transpose()?,
         })
     }
 
-    /// Records the senders of fatal signals in the page.
+    /// Records the senders of fatal signals in the page, and the requests that they end.
     pub fn note_senders(&self) {
         self.page.note_senders_at(slot::SENDER);
+        if let Some(received) = &self.received {
+            received.keep_received();
+        }
     }
 
     /// The page's words.
@@ -205,7 +223,7 @@ mod tests {
     fn a_slot_is_seen_by_all_processes() {
         let board = Board::create("test", 3).unwrap();
         let reader = Reader::map(board.memory().readable().unwrap().as_fd(), 3).unwrap();
-        let own = Slot::map(board.memory().writable.as_fd(), 1).unwrap();
+        let own = Slot::map(board.memory().writable.as_fd(), 3, 1).unwrap();
         SlotWriter::new(own.words()).begin(7, 8, Tick::from_nanos(9));
         assert_eq!(slot_reader::read(reader.slot(1).unwrap()).pid, 7);
         assert_eq!(slot_reader::read(board.slot(1).unwrap()).pid, 7);
@@ -213,6 +231,23 @@ mod tests {
         assert!(board.slot(3).is_none());
         header::set_retire(board.header(), 2, true);
         assert!(header::retire(reader.header(), 2) && !header::retire(reader.header(), 1));
+    }
+
+    #[test]
+    fn a_request_is_taken_once_and_an_old_scoreboard_has_none() {
+        let board = Board::create("test", 2).unwrap();
+        let first = received_page(2, 1);
+        let place = Words::map_writable(board.memory().writable.as_fd(), first, PAGES).unwrap();
+        place.words()[0].store(u64::from_ne_bytes(*b"GET /x.p"), Ordering::Relaxed);
+        assert_eq!(board.received(1, 5).unwrap(), b"GET /");
+        assert_eq!(board.received(1, 5).unwrap(), [0; 5]);
+        assert_eq!(board.received(1, usize::MAX).unwrap().len(), MOST_BYTES);
+        assert_eq!(board.received(2, 1).unwrap(), b"", "there is no such slot");
+        let old = Memory::create("test", HEADER_PAGES + 2).unwrap();
+        let slot = Slot::map(old.writable.as_fd(), 2, 1).unwrap();
+        assert!(slot.received.is_none());
+        let old = Board::adopt(old.writable, 2).unwrap();
+        assert_eq!(old.received(0, 5).unwrap(), b"");
     }
 
     fn child_dies_of(act: impl FnOnce()) -> Ended {
@@ -232,7 +267,7 @@ mod tests {
     fn a_store_outside_the_own_page_is_a_segmentation_fault() {
         let board = Board::create("test", 2).unwrap();
         let reader = Reader::map(board.memory().readable().unwrap().as_fd(), 2).unwrap();
-        let own = Slot::map(board.memory().writable.as_fd(), 0).unwrap();
+        let own = Slot::map(board.memory().writable.as_fd(), 2, 0).unwrap();
         assert_eq!(
             child_dies_of(|| own.words()[0].store(1, Ordering::Relaxed)),
             Ended::Code(0)

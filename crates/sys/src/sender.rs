@@ -19,7 +19,15 @@ const SIGNALS: [Signal; 6] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
-const FAULTS: [Signal; 4] = [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGFPE, Signal::SIGILL];
+const FAULTS: [Signal; 5] = [
+    Signal::SIGSEGV,
+    Signal::SIGBUS,
+    Signal::SIGFPE,
+    Signal::SIGILL,
+    Signal::SIGABRT,
+];
+/// The bits of the signal; the bits above have the number of kept bytes.
+const SIGNAL_BITS: u32 = 8;
 /// In place of the kernel's code.
 const STACK_OVERFLOW: i32 = 0x5354;
 /// The most bytes between the stack pointer and a fault of a full stack.
@@ -56,13 +64,16 @@ pub enum Origin {
 pub struct Sent {
     pub signal: i32,
     pub origin: Origin,
+    /// How many bytes of the request are kept ([`super::received`]).
+    pub received: u32,
 }
 
 impl Sent {
     /// Decodes a note, `None` if it is empty or invalid.
     pub fn from_words([who, what]: [u64; WORDS]) -> Option<Sent> {
         let (pid, uid) = (who as u32 as i32, (who >> 32) as u32);
-        let (signal, code) = (what as u32 as i32, (what >> 32) as u32 as i32);
+        let (low, code) = (what as u32, (what >> 32) as u32 as i32);
+        let (signal, received) = ((low & 0xff) as i32, low >> SIGNAL_BITS);
         let origin = match code {
             libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE if pid > 0 => Origin::Process { pid, uid },
             STACK_OVERFLOW => Origin::StackOverflow,
@@ -70,7 +81,11 @@ impl Sent {
             libc::SI_KERNEL => Origin::Kernel,
             _ => return None,
         };
-        (signal > 0).then_some(Sent { signal, origin })
+        (signal > 0).then_some(Sent {
+            signal,
+            origin,
+            received,
+        })
     }
 }
 
@@ -148,9 +163,10 @@ fn store(signal: libc::c_int, code: i32, pid: i32, uid: u32) {
     if OWNER.load(Ordering::Acquire) != unsafe { libc::getpid() } {
         return;
     }
+    let received = (super::received::keep() as u32) << SIGNAL_BITS;
     let words = [
         u64::from(pid as u32) | u64::from(uid) << 32,
-        u64::from(signal as u32) | u64::from(code as u32) << 32,
+        u64::from(signal as u32 | received) | u64::from(code as u32) << 32,
     ];
     let place = PLACE.load(Ordering::Acquire);
     let file = FILE.load(Ordering::Acquire);
@@ -226,10 +242,13 @@ pub(crate) fn die_of(signal: libc::c_int) -> ! {
 mod tests {
     use super::*;
     use crate::process::{Ended, Side, exit_now, fork, reap_pid, send_signal};
-    use crate::shm::{Memory, PAGE_BYTES, Words};
+    use crate::received;
+    use crate::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+
+    const MOST_REQUEST: usize = received::MOST_BYTES + 100;
 
     fn sent(signal: Signal, prepare: impl FnOnce(&Memory)) -> (Option<Sent>, Ended) {
         let memory = Memory::create("test", 2).unwrap();
@@ -263,6 +282,7 @@ mod tests {
         Some(Sent {
             signal: signal as i32,
             origin,
+            received: 0,
         })
     }
 
@@ -317,11 +337,16 @@ mod tests {
     }
 
     fn died(end: impl FnOnce()) -> (Option<Sent>, Ended) {
+        died_after(|| (), end)
+    }
+
+    fn died_after(before: impl FnOnce(), end: impl FnOnce()) -> (Option<Sent>, Ended) {
         let memory = Memory::create("test", 2).unwrap();
         // SAFETY: the child only makes system calls, stores to memory and faults.
         let pid = match unsafe { fork() }.unwrap() {
             Side::Child => {
                 crate::signal::reset_in_child();
+                before();
                 early(&memory);
                 end();
                 exit_now(1)
@@ -350,6 +375,7 @@ mod tests {
             let sent = Sent {
                 signal: signal as i32,
                 origin,
+                received: 0,
             };
             (Some(sent), Ended::killed(signal as i32))
         };
@@ -381,12 +407,73 @@ mod tests {
     }
 
     #[test]
+    fn the_request_is_kept_with_the_note() {
+        let memory = Memory::create("test", 2 + received::PAGES).unwrap();
+        let request: Vec<u8> = (0..MOST_REQUEST as u32).map(|number| number as u8).collect();
+        for (length, kept) in [
+            (0, 0),
+            (13, 13),
+            (received::MOST_BYTES, received::MOST_BYTES),
+            (MOST_REQUEST, received::MOST_BYTES),
+        ] {
+            // SAFETY: the child only makes system calls, and stores to memory.
+            let pid = match unsafe { fork() }.unwrap() {
+                Side::Child => {
+                    crate::signal::reset_in_child();
+                    early(&memory);
+                    let note = Words::map_writable(memory.writable.as_fd(), 1, 1).unwrap();
+                    let place = Words::map_writable(memory.writable.as_fd(), 2, received::PAGES).unwrap();
+                    note.note_senders_at(0);
+                    place.keep_received();
+                    received::begin(&request[..length]);
+                    let _ = nix::sys::signal::raise(Signal::SIGSEGV);
+                    exit_now(1)
+                }
+                Side::Parent(pid) => pid,
+            };
+            let ended = reap_pid(pid).unwrap();
+            assert!(matches!(ended, Ended::Signal { number: 11, .. }), "{ended:?}");
+            let all = Words::map_readable(memory.writable.as_fd(), 2 + received::PAGES).unwrap();
+            let words = |first: usize| all.words()[first].load(Ordering::Relaxed);
+            let sent = Sent::from_words([0, 1].map(|index| words(PAGE_WORDS + index))).unwrap();
+            assert_eq!(sent.received as usize, kept);
+            let bytes = (0..kept).map(|at| words(2 * PAGE_WORDS + at / 8).to_ne_bytes()[at % 8]);
+            assert!(bytes.eq(request[..kept].iter().copied()), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_s_handler_of_faults_stays() {
+        extern "C" fn of_the_runtime(_: libc::c_int) {
+            exit_now(7)
+        }
+        let (sent, ended) = died_after(
+            || {
+                let handler = SigHandler::Handler(of_the_runtime);
+                let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+                // SAFETY: the handler only exits.
+                let _ = unsafe { sigaction(Signal::SIGSEGV, &action) };
+            },
+            || {
+                let _ = nix::sys::signal::raise(Signal::SIGSEGV);
+            },
+        );
+        assert_eq!((sent, ended), (None, Ended::Code(7)));
+    }
+
+    #[test]
     fn any_words_are_a_note_or_none() {
         assert_eq!(Sent::from_words([0, 0]), None);
         assert_eq!(Sent::from_words([u64::MAX, u64::MAX]), None);
+        let faulted = Sent::from_words([7, 11 | 300 << 8 | 1 << 32]);
+        assert_eq!(
+            faulted.map(|sent| (sent.signal, sent.origin, sent.received)),
+            Some((11, Origin::Fault, 300))
+        );
         let kernel = Sent {
             signal: 15,
             origin: Origin::Kernel,
+            received: 0,
         };
         assert_eq!(Sent::from_words([7, 15 | 0x80 << 32]), Some(kernel));
     }

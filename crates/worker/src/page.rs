@@ -26,7 +26,7 @@ impl Page {
     pub(super) fn open(context: &GenerationContext, own: u32) -> Result<Page, Error> {
         let slots = context.settings.slots as usize;
         let board = Arc::new(Reader::map(context.board_readable.as_fd(), slots)?);
-        let slot = Slot::map(context.board_writable.as_fd(), own as usize)?;
+        let slot = Slot::map(context.board_writable.as_fd(), slots, own as usize)?;
         slot.note_senders();
         let own = own as usize;
         let memory = context.board_writable.as_fd();

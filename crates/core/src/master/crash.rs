@@ -7,6 +7,7 @@ use crate::spawn::report::ErrorId;
 use forkyard_base::text::is_control;
 use forkyard_protocol::control::CrashLine;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct Work {
     pub query: String,
     pub script: String,
     pub content_length: u64,
+    /// All parameters without secrets, if the worker could keep what it had received.
+    pub params: Vec<(String, String)>,
     /// More requests that the worker had at the same time.
     pub others: u64,
     /// A text is longer than the scoreboard's room.
@@ -150,6 +153,14 @@ impl Crash {
                 ),
             ),
         ];
+        facts.push((
+            "source",
+            match work.params.is_empty() {
+                true => "the scoreboard, which has only the request's method, path, query and script",
+                false => "the bytes that the worker had received: all parameters are below",
+            }
+            .to_owned(),
+        ));
         if work.others > 0 {
             facts.push((
                 "others",
@@ -172,6 +183,12 @@ impl Crash {
             "\nWhat happened:\n  {problem}\n\nHow to solve it:\n  {}",
             clean(&solution)
         );
+        if !work.params.is_empty() {
+            text += "\nThe request's parameters, without secrets:\n";
+            for (name, value) in &work.params {
+                let _ = writeln!(text, "  {}={}", clean(name), clean(value));
+            }
+        }
         if !self.output.is_empty() {
             text += "\nThe worker's last output:\n";
             for line in self.output.lines() {
@@ -200,6 +217,8 @@ impl Crash {
                     "content_length": work.content_length,
                     "is_cut": work.is_cut,
                     "is_redacted": secrets::has_hidden(&work.query),
+                    "source": if work.params.is_empty() { "scoreboard" } else { "received" },
+                    "params": work.params.iter().cloned().collect::<BTreeMap<_, _>>(),
                 }),
             ),
         };
@@ -320,10 +339,21 @@ pub(super) mod tests {
         crash.work.is_job = false;
         (crash.work.method, crash.work.path) = ("GET".into(), "/x.php".into());
         crash.work.query = "a=1".into();
+        assert!(crash.text().contains("the scoreboard, which has only"));
+        assert_eq!(crash.json()["request"]["source"], "scoreboard");
+        crash.work.params = vec![("HTTP_HOST".into(), "a\nforged\u{1b}".into())];
         let text = crash.text();
         assert!(text.contains("while it served GET /x.php?a=1"), "{text}");
         assert!(text.contains("forkyard replay 000000ab --to POOL"), "{text}");
-        assert_eq!(crash.json()["request"]["method"], "GET");
+        assert!(
+            text.contains("without secrets:\n  HTTP_HOST=a\u{FFFD}forged\u{FFFD}\n"),
+            "{text}"
+        );
+        let json = crash.json();
+        assert_eq!(
+            (&json["request"]["method"], &json["request"]["source"]),
+            (&"GET".into(), &"received".into())
+        );
         let line = crash.line();
         assert_eq!((line.request.as_str(), line.deaths), ("GET /x.php?a=1", 3));
     }

@@ -1,4 +1,4 @@
-//! Queries without the values of secrets.
+//! Queries and parameters without the values of secrets.
 
 const HIDDEN: &str = "[hidden]";
 /// Parts of the names of secrets.
@@ -15,6 +15,9 @@ const PARTS: [&str; 10] = [
     "jwt",
 ];
 const NAMES: [&str; 7] = ["auth", "sid", "sig", "code", "otp", "pin", "pass"];
+
+/// Parts of the names of parameters, between `_`.
+const WORDS: [&str; 7] = ["AUTH", "PASS", "PW", "OTP", "PIN", "SIG", "DSN"];
 
 /// Replaces the values of secrets, which are known by their names.
 pub fn without_secrets(query: &str) -> String {
@@ -33,9 +36,43 @@ pub fn without_secrets(query: &str) -> String {
     kept
 }
 
-/// Whether a query lacks values.
+/// Whether a query or a parameter lacks values.
 pub fn has_hidden(query: &str) -> bool {
     query.contains(HIDDEN)
+}
+
+/// Returns a parameter's value without secrets: those of its name, of a query in it, and a password in an address.
+pub fn without_secret(name: &str, value: &str) -> String {
+    let is_named = |word: &str| name.split(['_', '-']).any(|part| part.eq_ignore_ascii_case(word));
+    let is_word = WORDS.iter().any(|word| is_named(word)) && name != "AUTH_TYPE";
+    if value.is_empty() {
+        return String::new();
+    }
+    if is_word || is_secret(name) || name.to_ascii_uppercase().contains("COOKIE") {
+        return HIDDEN.to_owned();
+    }
+    if name == "QUERY_STRING" {
+        return without_secrets(value);
+    }
+    let (address, query) = match value.split_once('?') {
+        Some((address, query)) => (address, Some(without_secrets(query))),
+        None => (value, None),
+    };
+    let address = without_password(address);
+    query.map_or(address.clone(), |query| format!("{address}?{query}"))
+}
+
+/// `scheme://user:password@host`.
+fn without_password(address: &str) -> String {
+    let parts = address.split_once("://").and_then(|(scheme, rest)| {
+        let end = rest.find(['/', ' ']).unwrap_or(rest.len());
+        let at = rest[..end].rfind('@')?;
+        Some((scheme, &rest[at..]))
+    });
+    match parts {
+        Some((scheme, host)) => format!("{scheme}://{HIDDEN}{host}"),
+        None => address.to_owned(),
+    }
 }
 
 fn is_secret(name: &str) -> bool {
@@ -80,6 +117,31 @@ mod tests {
         ] {
             assert_eq!(without_secrets(query), expected);
             assert_eq!(has_hidden(&without_secrets(query)), expected.contains("hidden"));
+        }
+    }
+
+    #[test]
+    fn parameters_lack_cookies_authorization_and_other_secrets() {
+        for (name, value, expected) in [
+            ("HTTP_COOKIE", "PHPSESSID=1", HIDDEN),
+            ("HTTP_AUTHORIZATION", "Basic eA==", HIDDEN),
+            ("HTTP_PROXY_AUTHORIZATION", "Basic eA==", HIDDEN),
+            ("PHP_AUTH_PW", "x", HIDDEN),
+            ("HTTP_X_AUTH", "x", HIDDEN),
+            ("HTTP_X_API_KEY", "x", HIDDEN),
+            ("HTTP_X_CSRF_TOKEN", "x", HIDDEN),
+            ("DB_PASSWORD", "x", HIDDEN),
+            ("HTTP_COOKIE", "", ""),
+            ("AUTH_TYPE", "Basic", "Basic"),
+            ("HTTP_ACCEPT", "*/*", "*/*"),
+            ("SCRIPT_FILENAME", "/srv/key/x.php", "/srv/key/x.php"),
+            ("QUERY_STRING", "a=1&token=x", "a=1&token=[hidden]"),
+            ("REQUEST_URI", "/x?pin=1&b=2", "/x?pin=[hidden]&b=2"),
+            ("HTTP_REFERER", "https://a/x?sid=1", "https://a/x?sid=[hidden]"),
+            ("DATABASE_URL", "pg://u:p@h/d", "pg://[hidden]@h/d"),
+            ("HTTP_REFERER", "https://a/@x", "https://a/@x"),
+        ] {
+            assert_eq!(without_secret(name, value), expected, "{name}");
         }
     }
 }

@@ -157,7 +157,7 @@ fn wrong(generation: &SavedGeneration, facts: &Facts) -> Option<String> {
         return Some("the number of slots".into());
     }
     let kinds = [
-        // Older masters' scoreboards have no numbers.
+        // Scoreboards of older masters have no numbers and keep no requests.
         [
             Kind::Memory(pages(slots)),
             Kind::Memory(pages_without_numbers(slots)),

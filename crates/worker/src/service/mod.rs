@@ -19,7 +19,7 @@ use fastcgi::{Output, Params};
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::{Description, SlotWriter};
-use forkyard_sys::clock;
+use forkyard_sys::{clock, received};
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -215,5 +215,11 @@ impl Service {
                 recorder.end(ended);
             }
         }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        received::end();
     }
 }

@@ -5,7 +5,7 @@ use crate::request::ClientGone;
 use crate::transfer::drain_input;
 use fastcgi::{Input, Violation};
 use forkyard_sys::socket::{Progress, Readiness, receive, wait};
-use forkyard_sys::{Error, clock};
+use forkyard_sys::{Error, clock, received};
 use std::time::Duration;
 
 enum InputPart {
@@ -19,10 +19,20 @@ enum InputPart {
 
 impl Service {
     pub(crate) fn fill(&mut self, timeout: Duration) -> Result<(), NoRequest> {
+        if self.start == self.end {
+            // The next bytes replace those of the request.
+            received::end();
+            (self.start, self.end) = (0, 0);
+        }
+        self.fill_behind(timeout)
+    }
+
+    /// Keeps the bytes that were read if there is room for as many.
+    fn fill_behind(&mut self, timeout: Duration) -> Result<(), NoRequest> {
         let Some(connection) = self.current.as_deref_mut() else {
             return Err(NoRequest::Closed);
         };
-        if self.start == self.end {
+        if self.start == self.end && self.end > self.input.len() / 2 {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.input.len() {
             self.input.copy_within(self.start..self.end, 0);
@@ -84,7 +94,10 @@ impl Service {
     }
 
     pub(crate) fn read_request(&mut self) -> Result<(), NoRequest> {
+        received::end();
         let mut limit = None;
+        // Where the request begins; `None`: its beginning is no longer in the buffer.
+        let mut begin = Some(self.start);
         loop {
             match self.parse()? {
                 InputPart::Request => break,
@@ -97,7 +110,10 @@ impl Service {
                     let timeout = self.settings.pool.serving.client_timeout;
                     let left = limit.get_or_insert(now + timeout).since(now);
                     let is_answered = self.current().is_some_and(|c| c.responder.is_draining());
-                    match self.fill(left) {
+                    let before = self.start;
+                    let filled = self.fill_behind(left);
+                    begin = begin.filter(|_| self.start == before);
+                    match filled {
                         Ok(()) => {}
                         Err(NoRequest::Silent | NoRequest::Closed) if is_answered => {
                             return Err(NoRequest::Closed);
@@ -135,6 +151,9 @@ impl Service {
         let id = connection.responder.request_id();
         self.output.begin(id);
         self.timeout_response.arm(connection);
+        if let Some(begin) = begin {
+            received::begin(&self.input[begin..self.start]);
+        }
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
         if self.has_input() {

@@ -8,11 +8,12 @@ use super::jobs::Jobs;
 use super::start_report::account;
 use super::status::StatusSource;
 use super::worker::WorkerProcess;
+use fastcgi::{Input, Limits, Responder};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::crash::{Crash, Work};
 use forkyard_core::master::crash_cause::{CrashCause, Evidence};
 use forkyard_core::master::event::{Ended, WorkerId};
-use forkyard_core::master::secrets::without_secrets;
+use forkyard_core::master::secrets::{without_secret, without_secrets};
 use forkyard_host::confine::{self, Group};
 use forkyard_protocol::control::Answer;
 use forkyard_scoreboard::RequestStage;
@@ -21,8 +22,8 @@ use forkyard_scoreboard::slot_reader::{self, SlotEntry};
 use forkyard_spawn::effects::oom_kills;
 use forkyard_spawn::report::ErrorId;
 use forkyard_spawn::self_spawn::error_id;
-use forkyard_sys::clock;
 use forkyard_sys::sender::Origin;
+use forkyard_sys::{Error, clock};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -64,7 +65,12 @@ impl Context {
         };
         let cause = CrashCause::of(evidence)?;
         let is_job = jobs.shows_job(&entry);
-        let crash = report(generation, worker, &entry, (pid, ended), cause, is_job);
+        let mut crash = report(generation, worker, &entry, (pid, ended), cause, is_job);
+        let kept = sent.map_or(0, |sent| sent.received as usize);
+        crash.work.params = generation.received(worker.slot, kept).unwrap_or_else(|error| {
+            log::warn!("[pool {}] {error}", crash.pool);
+            Vec::new()
+        });
         let reported = Reported {
             id: crash.id,
             is_work_lost: crash.cause != CrashCause::MemoryLimit,
@@ -120,6 +126,7 @@ fn report(
             },
             is_cut: (0..4).any(is_full),
             is_job,
+            params: Vec::new(),
         },
         cause,
         pid,
@@ -132,6 +139,40 @@ fn report(
         output: String::from_utf8_lossy(&worker.last_output).trim_end().to_owned(),
         earlier: 0,
     }
+}
+
+impl Generation {
+    /// The parameters of the request that a dead worker has kept, without secrets.
+    fn received(&self, slot: u32, bytes: usize) -> Result<Vec<(String, String)>, Error> {
+        let Some(resources) = &self.resources else {
+            return Ok(Vec::new());
+        };
+        Ok(params(&resources.board.received(slot as usize, bytes)?))
+    }
+}
+
+/// Decodes the parameters of a request in FastCGI records, as far as they go.
+fn params(records: &[u8]) -> Vec<(String, String)> {
+    let mut responder = Responder::new(Limits::default());
+    let mut rest = records;
+    loop {
+        let (used, input) = responder.receive(rest);
+        match input {
+            Input::Reply(_) if used > 0 => rest = &rest[used..],
+            _ => break,
+        }
+    }
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let params = responder.params().iter();
+    let params = params.map(|(name, value)| (text(name), text(value)));
+    // The decoder adds the role of the request.
+    params
+        .filter(|(name, _)| name != "FCGI_ROLE")
+        .map(|(name, value)| {
+            let value = without_secret(&name, &value);
+            (name, value)
+        })
+        .collect()
 }
 
 impl StatusSource<'_> {
@@ -229,5 +270,36 @@ mod tests {
         assert!(!seen.take(5, at(30)), "both were seen");
         assert!(seen.take(7, at(40)));
         assert!(!seen.take(7, at(5_000)), "the other was no worker");
+    }
+
+    #[test]
+    fn parameters_are_decoded_as_far_as_they_go_and_lack_secrets() {
+        let pairs: [(&[u8], &[u8]); 3] = [
+            (b"REQUEST_METHOD", b"GET"),
+            (b"HTTP_COOKIE", b"a=b"),
+            (b"HTTP_HOST", b"h"),
+        ];
+        let mut wire = Vec::new();
+        let request = fastcgi::Request {
+            params: &pairs,
+            ..fastcgi::Request::default()
+        };
+        request.encode(&mut wire);
+        let names = |wire: &[u8]| -> Vec<String> {
+            params(wire)
+                .into_iter()
+                .map(|(name, value)| name + "=" + &value)
+                .collect()
+        };
+        let all = ["REQUEST_METHOD=GET", "HTTP_COOKIE=[hidden]", "HTTP_HOST=h"];
+        assert_eq!(names(&wire), all);
+        let counts = (0..wire.len()).map(|length| {
+            let some = names(&wire[..length]);
+            assert_eq!(some, all[..some.len()], "{length}");
+            some.len()
+        });
+        let counts: Vec<usize> = counts.collect();
+        assert!(counts.is_sorted() && (0..=3).all(|count| counts.contains(&count)));
+        assert!(names(&[1; 200]).is_empty() && names(b"").is_empty());
     }
 }

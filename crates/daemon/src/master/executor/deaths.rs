@@ -12,6 +12,7 @@ use super::worker::WorkerProcess;
 use forkyard_config::Preload;
 use forkyard_core::master::action::Force;
 use forkyard_core::master::event::{Ended, Event, GenerationId, StopRequest, WorkerId};
+use forkyard_core::master::secrets::without_secrets;
 use forkyard_scoreboard::{RequestStage, header, slot_reader};
 use forkyard_spawn::plan::{Kind, Plan};
 use forkyard_spawn::step::{Route, Step};
@@ -273,7 +274,9 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
         RequestStage::ReadingHeaders => Some("reading a request".into()),
         RequestStage::Working => Some("doing its out-of-band work".into()),
         RequestStage::Info | RequestStage::Executing | RequestStage::End => {
-            let (request, script) = request_and_script(entry);
+            let mut entry = entry.clone();
+            entry.texts[2] = without_secrets(&String::from_utf8_lossy(&entry.texts[2])).into_bytes();
+            let (request, script) = request_and_script(&entry);
             Some(format!("serving \"{request}\" (script '{script}')"))
         }
     }
