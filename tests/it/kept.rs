@@ -161,3 +161,99 @@ fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
         .body();
     assert_ne!(pid, other);
 }
+
+const ECHO: &str = "<?php echo strlen(file_get_contents('php://input'));";
+const UNREAD: &str = "<?php echo 'unread';";
+
+/// A POST and further requests in one write, and in two writes that are cut at any of these places.
+#[test]
+fn requests_that_are_sent_ahead_are_all_answered() {
+    let daemon = Daemon::start(|dir| {
+        let one = "pm = \"static\"\nmax_children = 1\n";
+        let version = format!("runtime = \"php\"\nversion = \"{PHP_VERSION}\"\n");
+        let script = format!(
+            "{version}worker = \"{}/loop.php\"\nworker_mode = \"loop\"\n",
+            dir.display()
+        );
+        let cgi = format!("runtime = \"cgi\"\nroot = \"{}\"\n", dir.display());
+        fs::write(
+            dir.join("loop.php"),
+            "<?php while (forkyard_handle_request(fn() => print(strlen(file_get_contents('php://input'))))) {}",
+        )
+        .expect("write");
+        php_pool(dir, one, "") + &pool(dir, "loop", one, &script) + &pool(dir, "cgi", one, &cgi)
+    });
+    daemon.write("echo.php", ECHO);
+    daemon.write("unread.php", UNREAD);
+    let cgi = daemon.dir.join("echo.cgi");
+    write_program(
+        &cgi,
+        "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\n%s' $(wc -c)\n",
+    );
+    for (name, script, with_body) in [
+        ("www", "echo.php", "5"),
+        ("www", "unread.php", "unread"),
+        ("loop", "loop.php", "5"),
+        ("cgi", "echo.cgi", "5"),
+    ] {
+        let encoded = |body: &[u8]| {
+            let params = Params::get(&daemon.dir, script, "");
+            let params = match body.is_empty() {
+                true => params,
+                false => params.posting(body.len()),
+            };
+            let mut wire = Vec::new();
+            let request = Request {
+                keep: true,
+                params: &params.pairs(),
+                body,
+                ..Request::default()
+            };
+            request.encode(&mut wire);
+            wire
+        };
+        let (post, get) = (encoded(b"12345"), encoded(b""));
+        let all = [&post[..], &get, &post, &get].concat();
+        let without = if with_body == "unread" { "unread" } else { "0" };
+        for cut in [
+            all.len(),
+            post.len() - 9,
+            post.len(),
+            post.len() + 5,
+            post.len() + get.len() - 8,
+        ] {
+            let mut client = daemon.client(name).kept();
+            client.send_raw(&all[..cut]).expect("send");
+            client.send_raw(&all[cut..]).expect("send");
+            for expected in [with_body, without, with_body, without] {
+                let answer = client.answer().expect("answer");
+                assert_eq!(
+                    (answer.body().trim(), answer.ended),
+                    (expected, true),
+                    "{name} {script} {cut}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_closes_its_side_in_the_middle_of_the_body_is_answered() {
+    let daemon = daemon(1);
+    daemon.write("echo.php", ECHO);
+    let mut client = daemon.client("www");
+    let params = Params::get(&daemon.dir, "echo.php", "").posting(10);
+    let mut wire = Vec::new();
+    let request = Request {
+        params: &params.pairs(),
+        body: b"0123456789",
+        ..Request::default()
+    };
+    request.encode(&mut wire);
+    // Without the end of the body, and the padding and last bytes of its record.
+    client.send_raw(&wire[..wire.len() - 8 - 6 - 4]).expect("send");
+    client.shut();
+    let answer = client.answer().expect("answer");
+    // As in php-fpm, no script takes a part of the body for the whole.
+    assert!(answer.ended && answer.body() == "0", "{:?}", answer.text());
+}

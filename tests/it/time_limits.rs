@@ -12,6 +12,10 @@ switch ($_SERVER['QUERY_STRING']) {
     case 'fatal': nowhere();
     case 'more': set_time_limit(3); $burn(1.5); break;
     case 'restarted': $burn(0.7); set_time_limit(1); $burn(0.7); break;
+    case 'unlimited': set_time_limit(0); $burn(0.9); break;
+    case 'unlimited-ini': ini_set('max_execution_time', '0'); $burn(0.9); break;
+    case 'limited-again': set_time_limit(0); $burn(0.7); set_time_limit(1); $burn(0.7); break;
+    case 'endless-again': set_time_limit(0); $burn(0.3); set_time_limit(1); while (true);
     case 'endless': while (true);
     case 'endless-later': $burn(0.7); set_time_limit(1); while (true);
     case 'endless-end': register_shutdown_function(function () { while (true); }); break;
@@ -50,6 +54,17 @@ fn a_request_has_its_own_cpu_time_and_no_more() {
         ("endless-later", true),
         ("endless-end", true),
         ("long", false),
+        // Computing without a limit takes nothing from what follows.
+        ("short", false),
+        ("unlimited", false),
+        ("long", false),
+        ("unlimited-ini", false),
+        ("long", false),
+        ("limited-again", false),
+        ("endless-again", true),
+        ("short", false),
+        ("unlimited", false),
+        ("endless", true),
     ];
     for (number, (query, is_over)) in rows.into_iter().enumerate() {
         let params = Params::get(&daemon.dir, "limits.php", query);

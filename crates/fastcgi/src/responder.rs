@@ -57,6 +57,7 @@ pub struct Responder {
     keep: bool,
     body_ended: bool,
     aborted: bool,
+    stops_when_idle: bool,
     begin: [u8; BEGIN_LENGTH],
     begin_filled: usize,
     question: Vec<u8>,
@@ -110,6 +111,7 @@ impl Responder {
             keep: false,
             body_ended: false,
             aborted: false,
+            stops_when_idle: false,
             begin: [0; BEGIN_LENGTH],
             begin_filled: 0,
             question: Vec::new(),
@@ -133,6 +135,7 @@ impl Responder {
             keep,
             body_ended,
             aborted,
+            stops_when_idle: _,
             begin: _,
             begin_filled,
             question,
@@ -170,6 +173,14 @@ impl Responder {
             self.records.skip_padding(&mut cursor);
         }
         (cursor.at, meaning)
+    }
+
+    /// Decodes the rest of a finished request, and stops before the next one. Otherwise like [`Responder::receive`].
+    pub fn receive_rest<'i>(&mut self, input: &'i [u8]) -> (usize, Input<'i>) {
+        self.stops_when_idle = true;
+        let received = self.receive(input);
+        self.stops_when_idle = false;
+        received
     }
 
     /// Parameters of the current request, complete after [`Input::Request`]. The first is FCGI_ROLE.
@@ -253,9 +264,19 @@ impl Responder {
         }
         loop {
             if self.sink == Sink::None {
+                if self.stops_when_idle && self.state == ResponderState::Idle {
+                    return Input::More;
+                }
                 let Some(header) = self.held.take().or_else(|| self.records.header(cursor)) else {
                     return Input::More;
                 };
+                let begins = header.kind == RecordType::BeginRequest as u8;
+                if self.stops_when_idle && self.state == ResponderState::Draining && begins {
+                    // The rest of the body was never sent.
+                    self.state = ResponderState::Idle;
+                    self.held = Some(header);
+                    return Input::More;
+                }
                 match self.route(header) {
                     Route::To(sink) => self.sink = sink,
                     Route::Say(meaning) => {

@@ -2,9 +2,10 @@
  * timer.c: part of forkyard-php itself. libphp finds these functions here before libc's.
  *
  * For each request PHP sets a timer of the process's CPU time (max_execution_time), clears it at the end, and installs
- * and unblocks the handler of its signal, although nothing has changed. Here the timer keeps running between requests
- * and is set again once requests have used SLACK of it, so a limit takes effect up to 2 * SLACK later. A signal that
- * comes while PHP wants no timer is dropped.
+ * and unblocks the handler of its signal, although nothing has changed. Here the timer keeps running between requests,
+ * and the next request's first call uses it again. It is set again once requests have taken SLACK, so a limit takes
+ * effect up to 2 * SLACK later. A request's later calls go through. A signal that comes while PHP wants no timer is
+ * dropped.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,8 +30,10 @@ enum timer_state {
 static bool enabled;
 static volatile enum timer_state state;
 static time_t limit;
-/* When PHP set the timer, and the time between its calls since the kernel's timer was set. */
-static int64_t started, used;
+/* The duration of the requests since the kernel's timer was set, and when the present one began. It may have computed
+ * while PHP wanted no timer, so every request counts as a whole. */
+static int64_t used, begun;
+static bool is_first_call;
 
 /* PHP's action of SIGPROF, behind ours; whether ours is installed. */
 static struct sigaction action;
@@ -72,6 +75,14 @@ void forkyard_timer_enable(int is_to_enable)
     enabled = is_to_enable && pthread_atfork(NULL, NULL, forkyard_timer_forget) == 0;
 }
 
+/* A request has begun. `last`: the duration of the request before it, in nanoseconds. */
+void forkyard_timer_begin_request(int64_t now_nanos, int64_t last)
+{
+    begun = now_nanos;
+    used += last;
+    is_first_call = true;
+}
+
 int setitimer(__itimer_which_t which, const struct itimerval *value, struct itimerval *old)
 {
     bool is_once = value && value->it_interval.tv_sec == 0 && value->it_interval.tv_usec == 0;
@@ -80,12 +91,12 @@ int setitimer(__itimer_which_t which, const struct itimerval *value, struct itim
         return NEXT(setitimer)(which, value, old);
     }
     if (value->it_value.tv_sec == 0 && state != UNKNOWN) {
-        used += state == WANTED ? now() - started : 0;
         state = KEPT;
         return 0;
     }
-    started = now();
-    if (state == KEPT && limit == value->it_value.tv_sec && used < SLACK) {
+    bool is_first = is_first_call;
+    is_first_call = false;
+    if (is_first && state == KEPT && limit == value->it_value.tv_sec && used + (now() - begun) < SLACK) {
         state = WANTED;
         return 0;
     }
@@ -93,6 +104,7 @@ int setitimer(__itimer_which_t which, const struct itimerval *value, struct itim
     limit = value->it_value.tv_sec;
     longer.it_value.tv_usec = limit ? 2 * SLACK / 1000 : 0;
     int result = NEXT(setitimer)(which, &longer, NULL);
+    /* What the request has used before is counted at its end, although it was before the timer. */
     used = 0;
     state = result == 0 && limit ? WANTED : UNKNOWN;
     return result;

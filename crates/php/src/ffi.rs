@@ -8,6 +8,7 @@ pub(crate) use error::Error;
 use crate::shims::{self, Object};
 use forkyard_runtimes::php::files;
 use forkyard_slowlog::PhpLayout;
+use forkyard_worker::Request;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -99,6 +100,7 @@ pub(crate) struct WorkerCalls {
 unsafe extern "C" {
     pub(crate) fn forkyard_timer_forget();
     fn forkyard_timer_enable(is_to_enable: c_int);
+    fn forkyard_timer_begin_request(now: i64, last: i64);
 }
 
 /// Skips PHP's system calls for its time limit that change nothing. Not in a process that is rewound: its memory would
@@ -106,6 +108,14 @@ unsafe extern "C" {
 pub(crate) fn keep_timer(is_to_keep: bool) {
     // SAFETY: the process has one thread, and no request.
     unsafe { forkyard_timer_enable(c_int::from(is_to_keep)) }
+}
+
+/// Lets the request that begins now use the timer of the one before it.
+pub(crate) fn begin_request(request: &Request<'_>) {
+    let (began, last) = request.timing();
+    let nanos = |nanos: u128| i64::try_from(nanos).unwrap_or(i64::MAX);
+    // SAFETY: writes two numbers; the worker serves requests in one thread.
+    unsafe { forkyard_timer_begin_request(nanos(began.as_nanos().into()), nanos(last.as_nanos())) }
 }
 
 #[repr(C)]

@@ -169,6 +169,7 @@ impl PhpRuntime<'_> {
 
 impl Runtime for PhpRuntime<'_> {
     fn answer(&mut self, request: &mut Request<'_>) {
+        ffi::begin_request(request);
         if self.only_script.is_some() {
             return self.answer_by_worker_script(request);
         }

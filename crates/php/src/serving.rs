@@ -158,6 +158,7 @@ impl<'p> Serving<'p> {
                 }
             }
             let mut request = Box::new(worker.request());
+            ffi::begin_request(&request);
             if self.runtime.answers(&mut request, &self.script) {
                 self.request = Some(request);
                 continue;

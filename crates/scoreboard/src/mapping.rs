@@ -2,7 +2,8 @@
 
 use super::gate::Gate;
 use super::layout::{
-    HEADER_PAGES, NUMBERS_PAGES, gate_page, header, numbers_page, pages, pages_without_numbers, received_page, slot,
+    HEADER_PAGES, NUMBERS_PAGES, gate_page, header, numbers_page, pages, pages_without_numbers,
+    received_page, slot,
 };
 use super::numbers::Counters;
 use forkyard_sys::Result;

@@ -3,6 +3,7 @@
 use super::builtin;
 use super::service::Service;
 use fastcgi::{Params, Role};
+use forkyard_base::tick::Tick;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::Description;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -92,6 +93,11 @@ impl<'w> Request<'w> {
     pub fn count_waited(&mut self, cpu_micros: u64, memory_bytes: u64) {
         self.service.program_micros = self.service.program_micros.saturating_add(cpu_micros);
         self.set_memory(memory_bytes);
+    }
+
+    /// Returns when the request began, and how long the one before it took.
+    pub fn timing(&self) -> (Tick, Duration) {
+        (self.service.taken, self.service.took[0])
     }
 
     pub fn logs_usage(&self) -> bool {

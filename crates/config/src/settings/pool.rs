@@ -180,7 +180,7 @@ section! {
             .sample(Off(r#""2s""#))
             .in_php_fpm(""),
         client_timeout: Field<Time> = key("client_timeout", "duration, not 0", r#"`"60s"`"#,
-            "how long a client that is silent in the middle of a request may keep a worker waiting")
+            "how long a client may take to send a request's parameters, and how long it may be silent in the body or while it receives the answer")
             .in_php_fpm("none: a worker waits for ever"),
         keepalive_timeout: Field<Time> = key("keepalive_timeout", "duration, not 0", r#"`"75s"`"#,
             "how long an idle connection that the web server keeps stays open")

@@ -177,6 +177,34 @@ fn an_unread_body_is_skipped_after_the_answer() {
 }
 
 #[test]
+fn the_rest_of_a_request_ends_before_the_next_one() {
+    let cut_short = [begin(1, 1, true), record(4, 1, b"", 0), record(5, 1, b"cut", 3)].concat();
+    for first in [wire(&request()), cut_short] {
+        let all = [&first[..], &wire(&request())].concat();
+        for cut in 1..=all.len() {
+            let mut responder = Responder::new(Limits::default());
+            let mut at = responder.receive(&first).0;
+            responder.finish();
+            for end in [cut, all.len()] {
+                loop {
+                    let (used, meaning) = responder.receive_rest(&all[at..end.max(at)]);
+                    assert_eq!(meaning, Input::More, "cut at {cut}");
+                    at += used;
+                    if used == 0 {
+                        break;
+                    }
+                }
+            }
+            assert_eq!(
+                said(&mut responder, &all[at..]),
+                ["request 1", "body hello", "end"],
+                "cut at {cut}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_request_may_begin_though_the_last_body_never_ended() {
     let mut responder = Responder::new(Limits::default());
     let first = [

@@ -58,6 +58,8 @@ pub(super) struct Service {
     body: (usize, usize),
     pub(super) body_ended: bool,
     finished: bool,
+    /// The client has closed its side in the middle of the body.
+    input_ended: bool,
     pub(super) client_gone: bool,
     pub(super) tally: Tally,
     pub(super) want: Want,
@@ -110,6 +112,7 @@ impl Service {
             body: (0, 0),
             body_ended: false,
             finished: true,
+            input_ended: false,
             client_gone: false,
             tally: Tally::default(),
             want: Want::Nothing,

@@ -3,7 +3,7 @@
 use super::{NoRequest, Service};
 use crate::request::ClientGone;
 use crate::transfer::drain_input;
-use fastcgi::{Input, Violation};
+use fastcgi::{Input, Responder, Violation};
 use forkyard_sys::socket::{Progress, Readiness, receive, wait};
 use forkyard_sys::{Error, clock, received};
 use std::time::Duration;
@@ -16,6 +16,8 @@ enum InputPart {
     Empty,
     Broken(Violation),
 }
+
+type Receive = for<'i> fn(&mut Responder, &'i [u8]) -> (usize, Input<'i>);
 
 impl Service {
     pub(crate) fn fill(&mut self, timeout: Duration) -> Result<(), NoRequest> {
@@ -64,13 +66,17 @@ impl Service {
     }
 
     fn parse(&mut self) -> Result<InputPart, NoRequest> {
+        self.parse_by(Responder::receive)
+    }
+
+    fn parse_by(&mut self, receive: Receive) -> Result<InputPart, NoRequest> {
         loop {
             let Some(connection) = self.current.as_deref_mut() else {
                 return Err(NoRequest::Closed);
             };
             let window = &self.input[self.start..self.end];
             let base = window.as_ptr() as usize;
-            let (used, input) = connection.responder.receive(window);
+            let (used, input) = receive(&mut connection.responder, window);
             let offset = self.start;
             self.start += used;
             let look = match input {
@@ -156,6 +162,7 @@ impl Service {
         }
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
+        self.input_ended = false;
         if self.has_input() {
             self.look_at_body();
         }
@@ -186,11 +193,14 @@ impl Service {
             if self.body_ended || self.finished || to.is_empty() {
                 return Ok(0);
             }
-            if self.client_gone {
+            if self.client_gone || self.input_ended {
                 return Err(ClientGone);
             }
-            if !self.look_at_body() && self.fill(self.settings.pool.serving.client_timeout).is_err() {
-                self.client_gone = true;
+            if !self.look_at_body() {
+                match self.fill(self.settings.pool.serving.client_timeout) {
+                    Ok(()) => {}
+                    Err(none) => self.has_no_more(&none),
+                }
             }
         }
     }
@@ -198,23 +208,36 @@ impl Service {
     /// [`Service::read_body`] without waiting; `None`: no data yet.
     pub(crate) fn body_now(&mut self, to: &mut [u8]) -> Result<Option<usize>, ClientGone> {
         let is_here = |service: &Service| service.body.0 < service.body.1 || service.body_ended;
-        while !is_here(self) && !self.finished && !self.client_gone {
+        while !is_here(self) && !self.finished && !self.client_gone && !self.input_ended {
             if !self.look_at_body() {
                 match self.fill(Duration::ZERO) {
                     Ok(()) => {}
                     Err(NoRequest::Silent) => return Ok(None),
-                    Err(_) => self.client_gone = true,
+                    Err(none) => self.has_no_more(&none),
                 }
             }
         }
         self.read_body(to).map(Some)
     }
 
+    /// A client that has closed its side in the middle of the body may still read the answer.
+    fn has_no_more(&mut self, why: &NoRequest) {
+        match why {
+            NoRequest::Closed => self.input_ended = true,
+            NoRequest::Silent | NoRequest::Failed(_) => self.client_gone = true,
+        }
+    }
+
     pub(crate) fn skip_body(&mut self) {
         self.body = (0, 0);
         while self.has_input() && self.current().is_some_and(|c| !c.responder.is_between_requests()) {
-            if !self.look_at_body() {
-                return;
+            match self.parse_by(Responder::receive_rest) {
+                Ok(InputPart::Empty) => return,
+                Ok(InputPart::Body(..) | InputPart::BodyEnd) => {}
+                Ok(InputPart::Abort | InputPart::Request | InputPart::Broken(_)) | Err(_) => {
+                    self.client_gone = true;
+                    return;
+                }
             }
         }
     }

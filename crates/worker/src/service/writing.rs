@@ -151,7 +151,7 @@ impl Service {
         let Some(connection) = self.current.as_deref_mut() else {
             return Ok(());
         };
-        let keep = connection.keeps() && !self.client_gone;
+        let keep = connection.keeps() && !self.client_gone && !self.input_ended;
         connection.responder.finish();
         self.skip_body();
         if !keep {
@@ -165,7 +165,10 @@ impl Service {
             return;
         };
         // Unread client data makes close(2) reset the connection and drop the answer.
-        if !self.client_gone && (self.has_input() || !connection.responder.is_between_requests()) {
+        if !self.client_gone
+            && !self.input_ended
+            && (self.has_input() || !connection.responder.is_between_requests())
+        {
             drain_input(&connection, &mut self.input);
         }
         self.close(connection);
