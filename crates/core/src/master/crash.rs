@@ -6,13 +6,15 @@ use crate::spawn::error::Ended;
 use crate::spawn::report::ErrorId;
 use forkyard_base::text::is_control;
 use forkyard_protocol::control::CrashLine;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
 /// The crash. Its texts come from the worker.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Crash {
     pub id: ErrorId,
     /// Seconds since 1970.
@@ -32,14 +34,16 @@ pub struct Crash {
     pub output: String,
     /// Earlier deaths with the same pool, cause and script.
     pub earlier: u64,
+    /// A process of the pool's program, which workers pass requests to.
+    pub is_program: bool,
 }
 
 /// What the worker was doing.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// The request's number among those that the worker has taken.
     pub number: u64,
-    pub stage: &'static str,
+    pub stage: Cow<'static, str>,
     pub method: String,
     pub path: String,
     /// Without the values of secrets.
@@ -108,7 +112,8 @@ impl Crash {
             CrashCause::MemoryLimit => ("after", doing.replacen("it served", "it had served", 1)),
             _ => ("while", doing),
         };
-        format!("worker {} {} {when} {doing}", self.pid, self.ended.describe())
+        let who = if self.is_program { "process" } else { "worker" };
+        format!("{who} {} {} {when} {doing}", self.pid, self.ended.describe())
     }
 
     fn words(&self) -> (String, String) {
@@ -141,7 +146,7 @@ impl Crash {
             ("cause", self.cause.describe(self.ended)),
             ("request", work.request()),
             ("script", work.script.clone()),
-            ("stage", work.stage.to_owned()),
+            ("stage", work.stage.clone().into_owned()),
             ("after", format!("{:.3} s", self.after.as_secs_f64())),
             (
                 "process",
@@ -164,7 +169,7 @@ impl Crash {
         if work.others > 0 {
             facts.push((
                 "others",
-                format!("{} more requests of the worker ended, too", work.others),
+                format!("{} more requests of the process ended, too", work.others),
             ));
         }
         if let Some(bytes) = self.peak_memory {
@@ -190,7 +195,11 @@ impl Crash {
             }
         }
         if !self.output.is_empty() {
-            text += "\nThe worker's last output:\n";
+            text += if self.is_program {
+                "\nThe process's last output:\n"
+            } else {
+                "\nThe worker's last output:\n"
+            };
             for line in self.output.lines() {
                 let _ = writeln!(text, "  {}", clean(line));
             }
@@ -285,7 +294,7 @@ pub(super) mod tests {
             uid: 33,
             work: Work {
                 number: 3,
-                stage: "Running",
+                stage: "Running".into(),
                 method: "POST".into(),
                 path: "/jobs/mail/<b>".into(),
                 query: "job=7&attempt=2".into(),
@@ -300,6 +309,7 @@ pub(super) mod tests {
             peak_memory: Some(50 << 20),
             output: "Segmentation\u{1b} fault\n".into(),
             earlier: 2,
+            is_program: false,
         }
     }
 

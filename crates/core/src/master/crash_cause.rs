@@ -3,13 +3,14 @@
 use super::event::StopRequest;
 use crate::spawn::error::Ended;
 use forkyard_protocol::counters::ExitCause;
+use serde::{Deserialize, Serialize};
 
 const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
 const SIGTERM: i32 = 15;
 
 /// The cause of a worker's death.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CrashCause {
     /// It ended itself.
     Exit,

@@ -2,6 +2,7 @@
 
 use super::crash::Crash;
 use crate::spawn::report::Report;
+use serde::Deserialize;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -121,6 +122,10 @@ impl Errors {
     pub fn keep_crash(&mut self, mut crash: Crash) {
         let like = self.crashes.iter().rev().find(|other| other.is_like(&crash));
         crash.earlier = like.map_or(0, |like| like.earlier + 1);
+        self.add_crash(crash);
+    }
+
+    fn add_crash(&mut self, crash: Crash) {
         let is_alike = |other: &Crash| other.pool == crash.pool;
         make_room(
             &mut self.crashes,
@@ -131,6 +136,26 @@ impl Errors {
             Crash::is_like,
         );
         self.crashes.push_back(crash);
+    }
+
+    /// The latest crashes for the next master, the oldest first, in at most `room` bytes of JSON.
+    pub fn crashes_left(&self, room: usize) -> Vec<serde_json::Value> {
+        let mut left = room;
+        let values = self.crashes().map_while(|crash| {
+            let value = serde_json::to_value(crash).ok()?;
+            left = left.checked_sub(value.to_string().len())?;
+            Some(value)
+        });
+        let mut values: Vec<_> = values.collect();
+        values.reverse();
+        values
+    }
+
+    /// Keeps the crashes from another master. Ignores those of a program that describes them differently.
+    pub fn take_crashes(&mut self, left: &[serde_json::Value]) {
+        for crash in left.iter().filter_map(|value| Crash::deserialize(value).ok()) {
+            self.add_crash(crash);
+        }
     }
 
     /// The kept crashes, the latest first.
@@ -258,6 +283,28 @@ mod tests {
         }
         let oldest = errors.crashes().last().map(|it| it.epoch_s);
         assert_eq!(oldest, Some(102), "each script's once, and the oldest made room");
+    }
+
+    #[test]
+    fn the_next_master_gets_the_latest_crashes_that_have_room() {
+        let mut errors = Errors::default();
+        for number in 1..6 {
+            errors.keep_crash(crash(number, "www", 34, "/a"));
+        }
+        let all = errors.crashes_left(usize::MAX);
+        let (bytes, last) = (
+            all.iter().map(|it| it.to_string().len()),
+            all[4].to_string().len(),
+        );
+        assert_eq!(errors.crashes_left(bytes.sum()).len(), 5);
+        assert_eq!(errors.crashes_left(last), all[4..]);
+        assert_eq!(errors.crashes_left(last - 1).len(), 0);
+        let mut next = Errors::default();
+        let foreign = serde_json::json!({ "id": "x" });
+        next.take_crashes(&[&[foreign], &all[..]].concat());
+        assert!(next.crashes().eq(errors.crashes()));
+        next.keep_crash(crash(9, "www", 34, "/a"));
+        assert_eq!(next.crashes().next().map(|it| it.earlier), Some(5));
     }
 
     #[test]

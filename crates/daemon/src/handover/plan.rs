@@ -242,6 +242,7 @@ mod tests {
             last_pool: 1,
             last_generation: 4,
             last_reload: None,
+            crashes: Vec::new(),
             pools: vec![SavedPool {
                 id: 1,
                 name: "www".into(),

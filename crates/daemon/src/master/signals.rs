@@ -90,7 +90,7 @@ impl Master {
     fn rehearse(&mut self) {
         log::info!("the program was replaced, trying whether the new one can take over");
         let left = self.executor.left_state();
-        let document = left.document(&self.manager, self.lifecycle.stopping());
+        let document = left.document_for_upgrade(&self.manager, self.lifecycle.stopping());
         if let Err(error) = self.executor.context.rehearse(&document) {
             self.upgrade_failed(&error);
         }

@@ -85,6 +85,8 @@ pub fn run(
     // Keeps the previous result if the same configuration was read, or none could be.
     let reload_before = reload_before.filter(|_| before.as_ref() == Some(&config));
     executor.orphans.daemon_stops = stopping.is_some();
+    let crashes = document.map_or(&[][..], |document| &document.crashes);
+    executor.context.pools.errors.take_crashes(crashes);
     let adopted = executor.context.adopt(&mut executor.programs, inherited, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut manager = Manager::default();

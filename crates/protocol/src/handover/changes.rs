@@ -123,6 +123,7 @@ mod tests {
             last_pool: 2,
             last_generation: 2,
             last_reload: None,
+            crashes: Vec::new(),
             pools: vec![pool(1, 1), pool(2, 2)],
             generations: vec![generation(1, false), generation(2, false)],
         }

@@ -25,6 +25,9 @@ pub struct Document {
     pub last_generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
+    /// Reports of crashes, at an upgrade. Their form is that of the writing program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crashes: Vec<serde_json::Value>,
     pub pools: Vec<SavedPool>,
     /// Generations with present or past processes.
     pub generations: Vec<SavedGeneration>,

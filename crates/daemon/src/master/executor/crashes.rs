@@ -7,12 +7,11 @@ use super::generation::Generation;
 use super::jobs::Jobs;
 use super::start_report::account;
 use super::status::StatusSource;
-use super::worker::WorkerProcess;
 use fastcgi::{Input, Limits, Responder};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::crash::{Crash, Work};
 use forkyard_core::master::crash_cause::{CrashCause, Evidence};
-use forkyard_core::master::event::{Ended, WorkerId};
+use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
 use forkyard_core::master::secrets::{without_secret, without_secrets};
 use forkyard_host::confine::{self, Group};
 use forkyard_protocol::control::Answer;
@@ -29,6 +28,9 @@ use std::time::Duration;
 
 /// How long after the kernel's count a process may be reaped that it has killed.
 const REAPED_WITHIN: Duration = Duration::from_secs(1);
+
+/// The most output of a program's process in a report.
+const MOST_OUTPUT: usize = 4 * 1024;
 
 /// The report of a death at work.
 #[derive(Debug, Clone, Copy)]
@@ -65,7 +67,13 @@ impl Context {
         };
         let cause = CrashCause::of(evidence)?;
         let is_job = jobs.shows_job(&entry);
-        let mut crash = report(generation, worker, &entry, (pid, ended), cause, is_job);
+        let dead = Dead {
+            pid,
+            ended,
+            peak_memory: worker.peak_memory,
+            output: &String::from_utf8_lossy(&worker.last_output),
+        };
+        let mut crash = report(generation, &dead, &entry, cause, is_job);
         let kept = sent.map_or(0, |sent| sent.received as usize);
         crash.work.params = generation.received(worker.slot, kept).unwrap_or_else(|error| {
             log::warn!("[pool {}] {error}", crash.pool);
@@ -95,11 +103,19 @@ fn is_at_work(entry: &SlotEntry) -> bool {
     }
 }
 
+/// A process that died.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dead<'d> {
+    pub(super) pid: i32,
+    pub(super) ended: Ended,
+    pub(super) peak_memory: Option<u64>,
+    pub(super) output: &'d str,
+}
+
 fn report(
     generation: &Generation,
-    worker: &WorkerProcess,
+    dead: &Dead<'_>,
     entry: &SlotEntry,
-    (pid, ended): (i32, Ended),
     cause: CrashCause,
     is_job: bool,
 ) -> Crash {
@@ -108,13 +124,13 @@ fn report(
     let is_full = |index: usize| entry.texts[index].len() == slot::TEXTS[index].1;
     let settings = &generation.settings;
     Crash {
-        id: error_id(now.as_nanos() ^ u64::from(pid.unsigned_abs())),
+        id: error_id(now.as_nanos() ^ u64::from(dead.pid.unsigned_abs())),
         epoch_s: clock::epoch_seconds(),
         pool: settings.pool.name.clone(),
         uid: account(settings.identity.clone()).uid,
         work: Work {
             number: entry.requests,
-            stage: entry.stage.name(),
+            stage: entry.stage.name().into(),
             method: text(0),
             path: text(1),
             query: without_secrets(&text(2)),
@@ -129,16 +145,73 @@ fn report(
             params: Vec::new(),
         },
         cause,
-        pid,
-        ended,
+        pid: dead.pid,
+        ended: dead.ended,
         after: match is_at_work(entry) {
             true => now.since(entry.taken),
             false => Duration::from_micros(entry.duration_micros),
         },
-        peak_memory: worker.peak_memory,
-        output: String::from_utf8_lossy(&worker.last_output).trim_end().to_owned(),
+        peak_memory: dead.peak_memory,
+        output: dead.output.trim_end().to_owned(),
         earlier: 0,
+        is_program: false,
     }
+}
+
+impl Context {
+    /// Keeps the report of a program's process that died with requests; returns its id.
+    pub(super) fn note_program_crash(
+        &mut self,
+        id: GenerationId,
+        dead: &Dead<'_>,
+        load: ProgramLoad,
+    ) -> Option<ErrorId> {
+        let generation = self.pools.generations.get(&id)?;
+        let group = confine::group(&generation.settings.pool);
+        let is_by_force = matches!(dead.ended, Ended::Signal { number: 9, .. });
+        let cause = CrashCause::of(Evidence {
+            ended: dead.ended,
+            is_at_work: true,
+            told: None,
+            by: None,
+            said: None,
+            sent: None,
+            is_stack_full: false,
+            is_out_of_memory: is_by_force && self.processes.oom_kills.has_new(group.as_ref(), clock::now()),
+        })?;
+        let entries: Vec<SlotEntry> = generation
+            .pages()
+            .map(|(.., page)| slot_reader::read(page))
+            .collect();
+        // A worker may have answered 502 already.
+        let running = entries.iter().filter(|entry| is_at_work(entry));
+        let entry = running
+            .min_by_key(|entry| entry.taken)
+            .or_else(|| entries.iter().max_by_key(|entry| entry.taken))?;
+        let mut crash = report(generation, dead, entry, cause, false);
+        crash.is_program = true;
+        crash.output = end_of(&crash.output).to_owned();
+        crash.work.number = load.served.saturating_add(load.requests);
+        crash.work.others = load.requests.saturating_sub(1);
+        let report = crash.id;
+        self.pools.errors.keep_crash(crash);
+        Some(report)
+    }
+}
+
+fn end_of(output: &str) -> &str {
+    let mut from = output.len().saturating_sub(MOST_OUTPUT);
+    while !output.is_char_boundary(from) {
+        from += 1;
+    }
+    &output[from..]
+}
+
+/// The requests of a program's process: under way, and finished.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProgramLoad {
+    pub(super) requests: u64,
+    pub(super) served: u64,
 }
 
 impl Generation {

@@ -20,6 +20,9 @@ use forkyard_sys::process;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
+/// The most bytes of the reports of crashes.
+const MOST_CRASH_BYTES: usize = 1 << 20;
+
 /// The parts whose state is left to the next master.
 pub(in crate::master) struct LeftState<'e> {
     pub(super) context: &'e Context,
@@ -49,8 +52,21 @@ impl<'e> LeftState<'e> {
             last_pool: all.last_pool,
             last_generation: all.last_generation,
             last_reload: self.context.handover.last_reload.clone(),
+            crashes: Vec::new(),
             pools,
             generations,
+        }
+    }
+
+    /// Returns the document with the reports of crashes. Without an upgrade they would be written anew with each worker.
+    pub(in crate::master) fn document_for_upgrade(
+        &self,
+        manager: &Manager,
+        stopping: Option<Stopping>,
+    ) -> Document {
+        Document {
+            crashes: self.context.pools.errors.crashes_left(MOST_CRASH_BYTES),
+            ..self.document(manager, stopping)
         }
     }
 

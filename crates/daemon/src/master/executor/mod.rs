@@ -316,7 +316,7 @@ impl Executor {
         self.context.spawner.abandon();
         let state = self.left_state();
         upgrade::hand_over(
-            &state.document(manager, stopping),
+            &state.document_for_upgrade(manager, stopping),
             &self.context.in_force.config,
             &state.descriptors(),
             variables,

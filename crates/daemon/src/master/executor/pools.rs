@@ -143,7 +143,7 @@ pub(in crate::master) struct Pools {
     pub(super) vacated: BTreeSet<GenerationId>,
     pub(super) groups: Vec<forkyard_host::confine::Group>,
     pub(super) counters: AllCounters,
-    pub(super) errors: Errors,
+    pub(in crate::master) errors: Errors,
     pub(super) last_pool: u32,
     pub(super) last_generation: u32,
 }

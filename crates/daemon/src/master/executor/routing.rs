@@ -142,7 +142,10 @@ impl Executor {
                 context.helpers.gone(&mut context.services, id, pid, ended);
             }
             Some(Who::Preloader) => self.preloaders.gone(context, pid, ended),
-            Some(Who::Program(id, index)) => self.programs.process_gone(context, (id, index), ended),
+            Some(Who::Program(id, index)) => {
+                let memory = Some(used.peak_memory_bytes);
+                self.programs.process_gone(context, (id, index), ended, memory);
+            }
             Some(Who::Tracer(worker)) => slow::tracer_gone(worker, ended),
             None if context.spawner.reaped(pid, ended) => {}
             None if process::is_writer(pid) => {
