@@ -29,6 +29,7 @@ mod on_error;
 mod order;
 mod php_sources;
 mod php_worker;
+mod pool_numbers;
 mod processes;
 mod protocol;
 mod questions;

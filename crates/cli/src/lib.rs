@@ -31,6 +31,7 @@ mod php_start;
 mod programs;
 mod reach;
 mod replay;
+mod routes;
 mod settings;
 mod skipped;
 mod spawn;
@@ -204,6 +205,8 @@ enum Command {
     ///
     /// No worker is asked, and it takes a second at most.
     Health(health::Health),
+    /// Show the routes of a pool with the most busy time
+    Routes(routes::Routes),
     /// Show where the logs of pools and of the daemon are
     Logs(logs::Logs),
     /// Say which program runs, and which is on disk
@@ -295,6 +298,7 @@ pub fn main() -> ExitCode {
         Command::Replay(arguments) => replay::run(&arguments),
         Command::Ping(arguments) => health::ping(&arguments),
         Command::Health(arguments) => health::health(&arguments),
+        Command::Routes(arguments) => routes::run(&arguments),
         Command::Logs(arguments) => logs::run(&arguments),
         Command::Version { daemon } => version::version(&daemon),
         Command::Drain(arguments) => health::drain(&arguments),

@@ -1,6 +1,7 @@
 //! The status as OpenMetrics. The numbers of applications come from their router.
 
 mod jobs;
+mod numbers;
 mod pools;
 
 use clap::ValueEnum;
@@ -28,6 +29,7 @@ pub(super) fn metrics(status: &Status, form: MetricsForm) -> String {
         form,
     };
     pools::write(&mut metrics, status);
+    numbers::write(&mut metrics, status);
     metrics.families("applications", VIEW, &views(status));
     metrics.families("applications", APPLICATION, &applications(status));
     metrics.families("applications", STARTS, &starts(status));

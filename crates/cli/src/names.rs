@@ -60,7 +60,7 @@ fn kind(words: &[String]) -> Option<Kind> {
         }
     }
     match given.as_slice() {
-        ["status" | "logs", ..] | ["pool", "remove"] | ["crashes"] => Some(Kind::Pools),
+        ["status" | "logs", ..] | ["routes"] | ["pool", "remove"] | ["crashes"] => Some(Kind::Pools),
         ["resize"] => Some(Kind::ApplicationPools),
         ["restart"] => Some(Kind::Both),
         ["take"] => Some(Kind::Applications),

@@ -7,6 +7,7 @@ use crate::last_reload::LastReload;
 use crate::logs::{DaemonLog, PoolLog};
 use crate::numbers::PoolNumbers;
 use crate::program::Program;
+use crate::routes::RouteStatus;
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -21,6 +22,11 @@ pub enum Request {
     Ping {},
     /// Answered with [`Answer::Status`].
     Status {},
+    /// Requests the routes of a pool. Answered with [`Answer::Routes`].
+    Routes {
+        /// The pool's name or its application's root.
+        pool: String,
+    },
     /// Requests the report of a failed start or a crash. Answered with [`Answer::Report`].
     Error {
         /// The report's id, or `None` for the latest report.
@@ -152,6 +158,10 @@ pub enum Answer {
         program: Option<Box<Program>>,
     },
     Status(Box<Status>),
+    Routes {
+        /// By busy time; the last one may be all others.
+        routes: Vec<RouteStatus>,
+    },
     Report {
         /// A JSON object for `json`, text otherwise.
         report: serde_json::Value,

@@ -11,7 +11,7 @@
 //!
 //! With clients of the daemon:
 //! * [`control`]: daemon and its clients. [`address`], [`changes`], [`counters`], [`last_reload`], [`logs`],
-//!   [`numbers`], [`program`], [`refusals`] and [`skipped`] are parts of its answers, some of the hand-over document too.
+//!   [`numbers`], [`program`], [`refusals`], [`routes`] and [`skipped`] are parts of its answers, some of the hand-over document too.
 //! * [`jobs`]: the jobs process, its clients and the master.
 //! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
 //!
@@ -35,6 +35,7 @@ pub mod preloader;
 pub mod program;
 pub mod refusals;
 pub mod router;
+pub mod routes;
 pub mod runtimes;
 pub mod skipped;
 pub mod stack;

@@ -213,8 +213,24 @@ pub mod numbers {
     pub const BYTES_OUT: usize = BYTES_IN + 1;
     pub const ABORTED: usize = BYTES_OUT + 1;
     pub const TIMED_OUT: usize = ABORTED + 1;
-    /// The sums' room; the routes follow.
-    pub const END: usize = BUSY + 128;
+    /// Keys of routes' rows (0: free), and their weights.
+    pub const ROUTE_KEYS: usize = BUSY + 32;
+    pub const ROUTES: usize = 32;
+    pub const ROUTE_WEIGHTS: usize = ROUTE_KEYS + ROUTES;
+    /// The sums of all routes without a row, as in a row.
+    pub const OTHER_ROUTES: usize = ROUTE_WEIGHTS + ROUTES;
+    /// The row of the present request, plus one; 0 for none.
+    pub const CURRENT_ROUTE: usize = OTHER_ROUTES + ROUTE_SUMS;
+    /// Rows: requests, errors, busy time, processor time, time without a processor (nanoseconds), growth of memory
+    /// (KiB); the length of the name; a histogram with two counts a word; the name.
+    pub const ROUTE_ROWS: usize = BUSY + 128;
+    pub const ROUTE_SUMS: usize = 6;
+    pub const ROUTE_NAME_LENGTH: usize = ROUTE_SUMS;
+    pub const ROUTE_HISTOGRAM: usize = 8;
+    pub const ROUTE_BUCKETS: usize = 40;
+    pub const ROUTE_NAME: usize = ROUTE_HISTOGRAM + ROUTE_BUCKETS / 2;
+    pub const ROUTE_NAME_BYTES: usize = 128;
+    pub const ROUTE_WORDS: usize = ROUTE_NAME + ROUTE_NAME_BYTES / 8;
 }
 
 #[cfg(test)]
@@ -235,7 +251,9 @@ mod tests {
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
         const { assert!(gate::MEASUREMENTS + gate::MEASUREMENTS_KEPT <= PAGE_WORDS) };
-        const { assert!(numbers::TIMED_OUT < numbers::END) };
-        const { assert!(numbers::END < NUMBERS_PAGES * PAGE_WORDS) };
+        const { assert!(numbers::TIMED_OUT < numbers::ROUTE_KEYS) };
+        const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
+        const END: usize = numbers::ROUTE_ROWS + numbers::ROUTES * numbers::ROUTE_WORDS;
+        const { assert!(END <= NUMBERS_PAGES * PAGE_WORDS) };
     }
 }

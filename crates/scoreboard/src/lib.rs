@@ -12,6 +12,7 @@ pub mod load;
 mod mapping;
 pub mod numbers;
 pub mod refusals;
+pub mod routes;
 pub mod slot_reader;
 pub mod slot_writer;
 pub mod stage;

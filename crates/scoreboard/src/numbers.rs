@@ -3,6 +3,7 @@
 //! The present worker writes them. After its death the master counts its unfinished request.
 
 use super::layout::{numbers as at, slot};
+use super::routes::RouteUse;
 use super::stage::RequestStage;
 use super::{slot_reader, stopwatch};
 use forkyard_base::scale::{BUCKETS, bucket};
@@ -31,7 +32,7 @@ pub struct FinishedRequest {
 /// A slot's numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters<'a> {
-    words: &'a [AtomicU64],
+    pub(super) words: &'a [AtomicU64],
 }
 
 fn micros(time: Duration) -> u64 {
@@ -132,11 +133,18 @@ impl<'a> Counters<'a> {
             | RequestStage::Open => false,
         };
         if is_request {
-            let taken = Tick::from_nanos(slot_reader::word(page, slot::TAKEN));
+            let run = now.since(Tick::from_nanos(slot_reader::word(page, slot::TAKEN)));
             self.finished(&FinishedRequest {
-                run: Some(now.since(taken)),
+                run: Some(run),
                 ..FinishedRequest::default()
             });
+            let routes = self.routes();
+            let request = RouteUse {
+                run,
+                is_error: true,
+                ..RouteUse::default()
+            };
+            routes.finished(routes.current(), &request);
         }
     }
 

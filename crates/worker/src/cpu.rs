@@ -2,6 +2,7 @@
 
 use super::run_queue::{LEAST, UsualRequest};
 use super::service::Service;
+use super::tally;
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::FinishedRequest;
 use forkyard_sys::clock;
@@ -64,7 +65,7 @@ impl Service {
         };
         let (received, sent) = tally.take_transferred();
         if let Some(counters) = self.page.counters() {
-            counters.finished(&request);
+            tally::count(counters, &request, self.tally.route, self.tally.growth);
             counters.transferred(received, sent);
         }
     }

@@ -35,6 +35,7 @@ mod request;
 mod request_start;
 mod restart_file;
 mod rewound;
+mod route;
 mod routed;
 mod router_channel;
 mod run_queue;

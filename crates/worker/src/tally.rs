@@ -2,10 +2,14 @@
 
 use super::access::head::AnswerHead;
 use super::request_start;
+use super::route::RouteFinder;
 use super::service::Service;
 use fastcgi::Params;
 use forkyard_base::tick::Tick;
 use forkyard_protocol::numbers::StatusClass;
+use forkyard_scoreboard::routes::{RouteRow, RouteUse};
+use forkyard_scoreboard::slot_writer::Description;
+use forkyard_scoreboard::{Counters, FinishedRequest};
 use std::time::Duration;
 
 /// Facts about the current request and about the next.
@@ -16,16 +20,22 @@ pub(super) struct Tally {
     /// The worker found its connection waiting in the listening socket.
     pub(super) found_waiting: bool,
     pub(super) memory: Option<u64>,
+    /// How much the request raised the worker's peak of memory, in bytes.
+    pub(super) growth: u64,
     pub(super) ended: Option<Tick>,
     pub(super) answer: AnswerStatus,
     pub(super) received: u64,
     pub(super) sent: u64,
+    pub(super) route: Option<RouteRow>,
+    finder: RouteFinder,
 }
 
 impl Tally {
     /// Begins a request. Its wait and its first bytes are already known.
     pub(super) fn begin(&mut self) {
         self.memory = None;
+        self.growth = 0;
+        self.route = None;
         self.ended = None;
         self.answer = AnswerStatus::Nothing;
     }
@@ -49,6 +59,32 @@ impl Service {
         {
             gate.had_queue(waited, self.taken);
         }
+    }
+}
+
+impl Service {
+    /// Finds the request's route, and shows it to the master.
+    pub(super) fn find_route(&mut self, about: &Description<'_>, params: &Params) {
+        if let Some(counters) = self.page.counters() {
+            let row = self.tally.finder.find(counters, about, params);
+            counters.routes().begin(row);
+            self.tally.route = Some(row);
+        }
+    }
+}
+
+/// Counts a request for its slot and for its route.
+pub(super) fn count(counters: Counters<'_>, request: &FinishedRequest, route: Option<RouteRow>, growth: u64) {
+    counters.finished(request);
+    if let Some(run) = request.run {
+        let is_failed = matches!(request.class, StatusClass::ServerError | StatusClass::None);
+        let request = RouteUse {
+            run,
+            cpu_micros: request.cpu_micros,
+            growth,
+            is_error: is_failed || request.is_aborted,
+        };
+        counters.routes().finished(route, &request);
     }
 }
 

@@ -236,6 +236,19 @@ pub(super) const COMMANDS: &[Entry] = &[
         files: ALL,
     },
     Entry {
+        name: "routes",
+        group: Group::See,
+        examples: &[
+            (
+                "forkyard routes www",
+                "Shows which paths of a pool keep its workers busy.",
+            ),
+            ("forkyard routes www --json", "Prints them for a program."),
+        ],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
         name: "health",
         group: Group::See,
         examples: &[

@@ -90,6 +90,12 @@ impl Master {
                     .begin_status(&mut self.executor.context, asker);
                 Ok(None)
             }
+            Request::Routes { pool } => {
+                let routes = self.executor.context.pools.routes(rights, pool);
+                routes
+                    .map(|routes| Some(Answer::Routes { routes }))
+                    .map_err(Answer::from)
+            }
             Request::Error { id, format } => {
                 let source = self.executor.status_source();
                 Ok(Some(source.error_report(rights, id.as_deref(), *format)))

@@ -235,6 +235,7 @@ impl Master {
             // Only for their own pools and applications.
             | Request::Error { .. }
             | Request::Crashes { .. }
+            | Request::Routes { .. }
             | Request::Terminate { .. }
             | Request::Detach { .. } => true,
             Request::Upgrade {}

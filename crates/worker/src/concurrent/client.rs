@@ -6,6 +6,7 @@ use super::super::router_channel::Session;
 use super::super::tally::AnswerStatus;
 use fastcgi::{Connection, Params, Phase};
 use forkyard_base::tick::Tick;
+use forkyard_scoreboard::routes::RouteRow;
 use nix::sys::epoll::EpollFlags;
 use std::time::Duration;
 
@@ -63,6 +64,7 @@ pub(super) struct RunningRequest {
     pub waited: Duration,
     pub status: AnswerStatus,
     pub is_timed_out: bool,
+    pub route: Option<RouteRow>,
 }
 
 /// ```text

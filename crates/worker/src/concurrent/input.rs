@@ -191,13 +191,25 @@ impl WorkerState {
             waited: Duration::ZERO,
             status: AnswerStatus::default(),
             is_timed_out: false,
+            route: None,
         });
+        self.find_route(index);
         if let Some(due) = self.memory_due() {
             self.alarm.set_by(due.max(now));
         }
         self.settle(now);
         self.publish_load();
         self.show_new(index, now);
+    }
+
+    fn find_route(&mut self, index: usize) {
+        let (Some(counters), Some(params)) = (self.page.counters(), self.clients[index].params()) else {
+            return;
+        };
+        let row = self.routes.find(counters, &description(params), params);
+        if let Some(request) = &mut self.clients[index].request {
+            request.route = Some(row);
+        }
     }
 
     pub(super) fn next_piece(&mut self, index: usize, piece: &mut Vec<u8>, now: Tick) -> Piece {

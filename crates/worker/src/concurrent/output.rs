@@ -1,6 +1,6 @@
 //! Sends answers.
 
-use super::super::builtin;
+use super::super::{builtin, tally};
 use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
 use super::state::WorkerState;
@@ -177,7 +177,7 @@ impl WorkerState {
     fn is_over(&mut self, request: &RunningRequest, is_aborted: bool, now: Tick) {
         if let Some(counters) = self.page.counters() {
             let is_endless = request.answer == AnswerPhase::Endless;
-            counters.finished(&FinishedRequest {
+            let finished = FinishedRequest {
                 run: (!is_endless).then(|| now.since(request.taken)),
                 wait: request.waited,
                 class: request.status.class(),
@@ -185,7 +185,8 @@ impl WorkerState {
                 memory: self.wear.known_peak(),
                 is_aborted,
                 is_timed_out: request.is_timed_out,
-            });
+            };
+            tally::count(counters, &finished, request.route, 0);
         }
         self.capacity.in_flight -= 1;
         if request.is_quiet {

@@ -8,6 +8,7 @@ use super::super::context::{GenerationContext, Settings, WorkerContext, most_des
 use super::super::gauge::Gauge;
 use super::super::out_of_band::Want;
 use super::super::page::Page;
+use super::super::route::RouteFinder;
 use super::super::router_channel::Router;
 use super::super::stderr_errors;
 use super::super::wear::Wear;
@@ -111,6 +112,7 @@ pub(super) struct WorkerState {
     pub gauge: Gauge,
     pub wear: Wear,
     pub shown: ShownRequest,
+    pub routes: RouteFinder,
     pub turns: Turns,
     pub want: Want,
     pub departure: Departure,
@@ -168,6 +170,7 @@ impl WorkerState {
             gauge: Gauge::default(),
             wear,
             shown: ShownRequest::default(),
+            routes: RouteFinder::default(),
             turns: Turns::default(),
             want: Want::Nothing,
             departure: Departure::default(),

@@ -154,6 +154,7 @@ impl Service {
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.slot_writer().describe(about);
         self.heed_request_start(params);
+        self.find_route(about, params);
         if let Some(recorder) = &mut self.recorder {
             let connection = self.current.as_deref_mut().filter(|_| recorder.wants_peer());
             recorder.describe(about, params, connection.and_then(|it| it.client.peer()));
@@ -161,7 +162,7 @@ impl Service {
     }
 
     pub(super) fn memory(&mut self, bytes: u64) {
-        self.slot_writer().memory(bytes);
+        self.tally.growth = self.slot_writer().memory(bytes);
         self.tally.memory = Some(bytes);
         if let Some(recorder) = &mut self.recorder {
             recorder.memory(bytes);

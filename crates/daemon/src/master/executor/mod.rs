@@ -43,6 +43,7 @@ mod reporter;
 mod reports;
 mod required_programs;
 mod resting;
+mod routes;
 mod routing;
 mod snapshot;
 
