@@ -8,7 +8,7 @@ use super::{colour, output};
 use clap::Args;
 use forkyard_base::text::is_control;
 use forkyard_config::{self as config, Skipped};
-use forkyard_daemon::control::client::{AskError, ask};
+use forkyard_host::control::{AskError, ask};
 use forkyard_protocol::control::{Answer, Complaint, Format, Reloaded, Request, Status};
 use forkyard_sys::{process, terminal};
 use std::cell::Cell;

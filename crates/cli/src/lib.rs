@@ -39,6 +39,7 @@ mod status;
 mod suggestions;
 mod takeover;
 mod texts;
+mod top;
 mod unit;
 mod version;
 
@@ -250,6 +251,10 @@ enum Command {
         #[command(flatten)]
         wanted: control::StatusArguments,
     },
+    /// Show pools, workers and requests as they change
+    ///
+    /// In a terminal; the key ? describes the keys. An owner sees his own applications.
+    Top(top::Top),
 }
 
 impl Command {
@@ -307,6 +312,7 @@ pub fn main() -> ExitCode {
         Command::Schema => texts::schema(),
         Command::Names { words } => names::names(&words),
         Command::Manual { directory } => texts::manual(&directory),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
         Command::Jobs(arguments) => jobs::run(*arguments),
         Command::Restart(arguments) => applications::restart(&arguments),

@@ -4,7 +4,7 @@ use super::colour::{self, Hue};
 use super::control::printable;
 use super::last_reload;
 use super::skipped::problem;
-use super::status::{manager, mebibytes, or_none, remarks, seconds, state, waiting};
+use super::status::{mebibytes, or_none, remarks, seconds};
 use clap::ValueEnum;
 use forkyard_protocol::control::{PoolStatus, Status};
 use std::cmp::Reverse;
@@ -106,7 +106,7 @@ fn key(pool: &PoolStatus, sort: Sort) -> u64 {
         // The daemon sorts pools by name.
         Sort::Name => 0,
         Sort::Busy => pool.busy.into(),
-        Sort::Queue => waiting(pool).unwrap_or(0),
+        Sort::Queue => pool.waiting().unwrap_or(0),
         Sort::Requests => pool.counts.requests,
         Sort::Slow => pool.counts.slow,
         Sort::Memory => pool.memory.unwrap_or(0),
@@ -117,12 +117,12 @@ fn key(pool: &PoolStatus, sort: Sort) -> u64 {
 fn row(pool: &PoolStatus) -> [String; HEADS.len()] {
     [
         printable(&pool.name),
-        printable(manager(pool)),
-        state(pool).to_owned(),
+        printable(pool.manager()),
+        pool.state().to_owned(),
         pool.busy.to_string(),
         pool.idle.to_string(),
         pool.limits.max_children.to_string(),
-        or_none(waiting(pool).map(|count| count.to_string())),
+        or_none(pool.waiting().map(|count| count.to_string())),
         pool.counts.requests.to_string(),
         pool.counts.slow.to_string(),
         mebibytes(pool.memory),
@@ -147,7 +147,7 @@ fn sum(pools: &[&PoolStatus]) -> [String; HEADS.len()] {
         all(|pool| pool.busy.into()).to_string(),
         all(|pool| pool.idle.into()).to_string(),
         all(|pool| pool.limits.max_children.into()).to_string(),
-        all(|pool| waiting(pool).unwrap_or(0)).to_string(),
+        all(|pool| pool.waiting().unwrap_or(0)).to_string(),
         all(|pool| pool.counts.requests).to_string(),
         all(|pool| pool.counts.slow).to_string(),
         mebibytes(memory),

@@ -108,49 +108,6 @@ fn preloaders(status: &Status) -> HashMap<i32, u64> {
     pools
 }
 
-/// Returns a pool's state in one word.
-pub(super) fn state(pool: &PoolStatus) -> &'static str {
-    let is = |state: &str| {
-        pool.generations
-            .iter()
-            .any(|generation| generation.state == state)
-    };
-    let has_router = pool.applications.as_ref().map(|it| it.router.is_some());
-    if pool.last_error.as_ref().is_some_and(|error| error.refusing) {
-        "failing"
-    } else if pool.unreachable && (has_router == Some(true) || is("serving")) {
-        "unreachable"
-    } else if has_router == Some(true) || is("serving") && !is("coming") {
-        "serving"
-    } else if is("serving") {
-        "reloading"
-    } else if pool.problem.is_some() {
-        "down"
-    } else {
-        "starting"
-    }
-}
-
-/// Returns the name of a pool's process manager.
-pub(super) fn manager(pool: &PoolStatus) -> &str {
-    match (&pool.applications, pool.generations.last()) {
-        (Some(_), _) => "apps",
-        (None, Some(generation)) => &generation.pm,
-        (None, None) => "-",
-    }
-}
-
-/// Returns the number of waiting connections and requests; `None` if it isn't known.
-pub(super) fn waiting(pool: &PoolStatus) -> Option<u64> {
-    let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
-    let requests = view.map(|view| number(&view["waiting"]));
-    let connections = pool.queue.map(u64::from);
-    match (connections, requests) {
-        (None, None) => None,
-        (connections, requests) => Some(connections.unwrap_or(0) + requests.unwrap_or(0)),
-    }
-}
-
 /// Returns the milliseconds since `seconds` (since 1970).
 fn since_epoch(seconds: u64) -> i64 {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -242,8 +199,8 @@ fn summary(pool: &PoolStatus, text: &mut String) {
     let _ = writeln!(
         text,
         "  {}, {}: {} busy, {} idle, {} starting of {}{}; {} connections wait of {}, once {}",
-        manager(pool),
-        state(pool),
+        pool.manager(),
+        pool.state(),
         pool.busy,
         pool.idle,
         pool.starting,

@@ -1,5 +1,7 @@
 //! Requests and answers of the control socket.
 
+mod overview;
+
 use crate::changes::Changes;
 use crate::counters::PoolCounters;
 use crate::jobs::Stats;

@@ -249,6 +249,23 @@ pub(super) const COMMANDS: &[Entry] = &[
         files: ALL,
     },
     Entry {
+        name: "top",
+        group: Group::See,
+        examples: &[
+            ("forkyard top", "Shows pools and requests, every second."),
+            (
+                "forkyard top --once --view failures",
+                "Prints what was slow or failed.",
+            ),
+            (
+                "forkyard top --json --interval 10s",
+                "Prints all numbers every ten seconds, for a program.",
+            ),
+        ],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
         name: "health",
         group: Group::See,
         examples: &[

@@ -1,7 +1,7 @@
 //! The numbers of pools, whatever they run.
 
 use super::{Counter, Gauge, Labels, Metrics, Row, labelled, seconds, with};
-use crate::status::{manager, signal_name, state};
+use crate::status::signal_name;
 use forkyard_protocol::control::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
 use forkyard_protocol::counters::{ExitCause, Exits};
 use forkyard_protocol::last_reload::LastReload;
@@ -17,7 +17,7 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let described: Vec<(Labels, &PoolStatus)> = pools
         .iter()
         .map(|(labels, pool)| {
-            let labels = with(labels, "pm", manager(pool));
+            let labels = with(labels, "pm", pool.manager());
             let mut labels = with(&labels, "listen", &pool.listen);
             let preloading = serving(pool).and_then(|it| it.preloading.clone());
             labels.extend(preloading.map(|kind| ("preloader", kind)));
@@ -83,7 +83,7 @@ const BOOT_INFO: &[Row<PoolStatus>] = &[(
 
 const POOL: &[Row<PoolStatus>] = &[
     ("up", Gauge, "Whether the pool serves requests.", |it| {
-        Some(f64::from(u8::from(matches!(state(it), "serving" | "reloading"))))
+        Some(f64::from(u8::from(matches!(it.state(), "serving" | "reloading"))))
     }),
     (
         "generation",

@@ -1,0 +1,190 @@
+//! Reads what a frame is made of: from the daemon, and from the kernel.
+
+use crate::look::observer::{MOST_LOOKS, Observer, Subject};
+use crate::look::schedule;
+use crate::model::processes;
+use crate::readings::{Part, ProcessReading, Readings};
+use crate::wire::{Crashes, Routes, Sample};
+use forkyard_host::control::{AskError, Conversation};
+use forkyard_protocol::jobs::{JobsAnswer, Stats};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the daemon may take for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the process for jobs may take.
+const PATIENCE_FOR_JOBS: Duration = Duration::from_millis(500);
+/// The most pools whose routes are read in a frame: those with the most requests.
+const MOST_POOLS_OF_ROUTES: usize = 8;
+/// The most processes whose times are read in a frame.
+const MOST_PROCESSES: usize = 2000;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SourceError {
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    #[error("the daemon answers something else: {0}")]
+    Nonsense(#[from] serde_json::Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// An answer, or a refusal.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Reply<T> {
+    Refusal { message: String },
+    Answer(T),
+}
+
+/// A daemon, and what was read before.
+#[derive(Debug)]
+pub(crate) struct Source {
+    socket: PathBuf,
+    begun: Instant,
+    observer: Observer,
+    /// Memory by process, and the frame that it was read in.
+    memory: BTreeMap<i32, (Option<u64>, u64)>,
+    frames: u64,
+    /// Requests that the daemon does not know.
+    unknown: Vec<Part>,
+}
+
+impl Source {
+    pub(crate) fn new(socket: PathBuf) -> Source {
+        Source {
+            socket,
+            begun: Instant::now(),
+            observer: Observer::default(),
+            memory: BTreeMap::new(),
+            frames: 0,
+            unknown: Vec::new(),
+        }
+    }
+
+    /// Reads everything. `with_routes`: also the routes of the pools with the most requests.
+    ///
+    /// # Errors
+    /// The daemon does not answer, or refuses.
+    pub(crate) fn read(&mut self, with_routes: bool) -> Result<Readings, SourceError> {
+        let mut daemon = Conversation::begin(&self.socket)?.with_patience(PATIENCE)?;
+        let at = self.begun.elapsed().as_secs_f64();
+        let status: Sample = ask(&mut daemon, &json!({"command": "status"}))?;
+        let processes = self.processes(&status);
+        let mut readings = Readings {
+            at,
+            time: std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs(),
+            jobs: status.jobs.as_ref().and_then(|jobs| stats(&jobs.socket)),
+            processes,
+            status,
+            ..Readings::default()
+        };
+        self.look(&mut readings);
+        self.frames += 1;
+        let crashes = self.part(Part::Crashes, &mut daemon, &json!({"command": "crashes"}))?;
+        readings.crashes = crashes.map_or_else(Vec::new, |answer: Crashes| answer.crashes);
+        if with_routes {
+            let mut pools: Vec<_> = readings.status.pools.iter().map(|pool| &pool.status).collect();
+            pools.sort_by_key(|pool| std::cmp::Reverse(pool.counts.requests));
+            for pool in pools.into_iter().take(MOST_POOLS_OF_ROUTES) {
+                let request = json!({"command": "routes", "pool": pool.name});
+                let answer: Option<Routes> = self.part(Part::Routes, &mut daemon, &request)?;
+                if let Some(answer) = answer {
+                    readings.routes.insert(pool.name.clone(), answer.routes);
+                }
+            }
+        }
+        readings.unknown.clone_from(&self.unknown);
+        Ok(readings)
+    }
+
+    /// Asks for a part, unless the daemon does not know it.
+    fn part<T: DeserializeOwned>(
+        &mut self,
+        part: Part,
+        daemon: &mut Conversation,
+        request: &serde_json::Value,
+    ) -> Result<Option<T>, SourceError> {
+        if self.unknown.contains(&part) {
+            return Ok(None);
+        }
+        match ask(daemon, request) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(SourceError::Refused(_) | SourceError::Nonsense(_)) => {
+                self.unknown.push(part);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn processes(&self, status: &Sample) -> BTreeMap<i32, ProcessReading> {
+        let workers = processes::all(status).into_iter().filter_map(|it| it.pid);
+        let preloaders = processes::preloaders(status).into_keys();
+        let all = workers.chain(preloaders).take(MOST_PROCESSES);
+        all.map(|pid| {
+            let reading = ProcessReading {
+                schedule: schedule(pid),
+                memory: None,
+            };
+            (pid, reading)
+        })
+        .collect()
+    }
+
+    /// Looks at a few busy processes, and reads the memory of those that were not read for longest.
+    fn look(&mut self, readings: &mut Readings) {
+        let mut busy: Vec<_> = processes::all(&readings.status);
+        busy.retain(|process| process.is_busy && process.pid.is_some());
+        busy.sort_by(|one, other| other.age.unwrap_or(0.0).total_cmp(&one.age.unwrap_or(0.0)));
+        // The one that is busy for longest, and others in turn.
+        let count = busy.len();
+        let turn = |at: usize| match at {
+            0 => 0,
+            at => 1 + (self.frames as usize).wrapping_mul(MOST_LOOKS - 1).wrapping_add(at) % (count - 1).max(1),
+        };
+        let chosen = (0..count.min(MOST_LOOKS)).map(turn).filter_map(|at| busy.get(at));
+        let subjects = chosen.filter_map(|process| {
+            Some(Subject {
+                pool: process.pool.to_owned(),
+                pid: process.pid?,
+                listen: process.listen.to_owned(),
+            })
+        });
+        let subjects = subjects.collect();
+        let pids = &readings.processes;
+        self.memory.retain(|pid, _| pids.contains_key(pid));
+        let mut wanted: Vec<i32> = pids.keys().copied().collect();
+        wanted.sort_by_key(|pid| self.memory.get(pid).map(|(_, frame)| frame + 1));
+        let seen = self.observer.look(subjects, wanted, self.frames == 0);
+        readings.looks = seen.looks;
+        let read = seen.memory.into_iter();
+        self.memory.extend(read.map(|(pid, memory)| (pid, (memory, self.frames))));
+        for (pid, process) in &mut readings.processes {
+            process.memory = self.memory.get(pid).and_then(|(memory, _)| *memory);
+        }
+    }
+}
+
+fn ask<T: DeserializeOwned>(daemon: &mut Conversation, request: &serde_json::Value) -> Result<T, SourceError> {
+    let answer = daemon.exchange(request.to_string().into_bytes())?;
+    match serde_json::from_slice(&answer)? {
+        Reply::Answer(answer) => Ok(answer),
+        Reply::Refusal { message } => Err(SourceError::Refused(message)),
+    }
+}
+
+/// Returns the figures of the process for jobs; `None`: it does not answer in time.
+fn stats(socket: &Path) -> Option<Stats> {
+    let conversation = Conversation::begin(socket).ok()?;
+    let mut conversation = conversation.with_patience(PATIENCE_FOR_JOBS).ok()?;
+    let answer = conversation.exchange(br#"{"command":"stats"}"#.to_vec()).ok()?;
+    match serde_json::from_slice(&answer).ok()? {
+        JobsAnswer::Stats(stats) => Some(*stats),
+        _ => None,
+    }
+}
