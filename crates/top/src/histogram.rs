@@ -17,7 +17,10 @@ impl Buckets {
         if has_fallen {
             return None;
         }
-        let added = self.0.iter().map(|(index, count)| (*index, count - before(*index)));
+        let added = self
+            .0
+            .iter()
+            .map(|(index, count)| (*index, count - before(*index)));
         Some(Buckets(added.filter(|(_, count)| *count > 0).collect()))
     }
 
@@ -28,7 +31,10 @@ impl Buckets {
 
     /// Returns the number that this part of all numbers does not exceed, wrong by 4.4 % at most; `None` without a number.
     pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
-        let all = self.0.iter().fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
+        let all = self
+            .0
+            .iter()
+            .fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         let rank = (all as f64 * part).ceil().max(1.0);
         let mut below = 0_u64;
         let found = self.0.iter().find(|(_, count)| {
@@ -68,7 +74,10 @@ mod tests {
         let same = of(&[5, 6]);
         assert_eq!(same.since(&same), Some(Buckets::default()));
         assert_eq!(Buckets::default().quantile(0.5), None);
-        assert_eq!(Buckets(vec![(1, u64::MAX), (2, 9)]).quantile(0.5).map(f64::floor), Some(1.0));
+        assert_eq!(
+            Buckets(vec![(1, u64::MAX), (2, 9)]).quantile(0.5).map(f64::floor),
+            Some(1.0)
+        );
     }
 
     #[test]

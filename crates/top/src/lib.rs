@@ -13,6 +13,8 @@ mod readings;
 mod screen;
 mod source;
 mod terminal;
+#[cfg(test)]
+mod tests;
 mod view;
 mod why;
 mod wire;
@@ -81,7 +83,11 @@ pub fn main() -> ExitCode {
         Err(error) => {
             eprintln!("forkyard: {error}");
             let is_silent = matches!(error, TopError::Source(SourceError::Ask(AskError::Connect(..))));
-            ExitCode::from(if is_silent { EXIT_UNAVAILABLE } else { EXIT_SOFTWARE })
+            ExitCode::from(if is_silent {
+                EXIT_UNAVAILABLE
+            } else {
+                EXIT_SOFTWARE
+            })
         }
     }
 }

@@ -38,7 +38,10 @@ pub(crate) fn carry_out(order: Order, socket: &Path) -> Outcome {
                 Order::Report(Some(id)) => format!("report {id}"),
                 _ => "the last report".to_owned(),
             };
-            Outcome::Text(title, report.as_str().map_or_else(|| report.to_string(), str::to_owned))
+            Outcome::Text(
+                title,
+                report.as_str().map_or_else(|| report.to_string(), str::to_owned),
+            )
         }
         Ok(Answer::Done { .. } | Answer::Reloaded(_)) => Outcome::Message(match order {
             Order::RestartPool(pool) => format!("pool {pool} gets new processes"),

@@ -143,12 +143,18 @@ impl Screen {
             Mode::Asks(question) => format!("{} (y/n)", question.text),
             Mode::Filter => format!("/{}", self.filter),
             _ if !self.message.is_empty() => self.message.clone(),
-            Mode::Help | Mode::Details(_) | Mode::Text(..) => "up and down scroll, escape goes back".to_owned(),
-            Mode::Table if !self.filter.is_empty() => format!("only rows with {:?}; / changes that", self.filter),
-            Mode::Table => match remark(frame).filter(|_| matches!(self.view, View::Workers | View::Requests)) {
-                Some(remark) => remark,
-                None => KEYS.to_owned(),
-            },
+            Mode::Help | Mode::Details(_) | Mode::Text(..) => {
+                "up and down scroll, escape goes back".to_owned()
+            }
+            Mode::Table if !self.filter.is_empty() => {
+                format!("only rows with {:?}; / changes that", self.filter)
+            }
+            Mode::Table => {
+                match remark(frame).filter(|_| matches!(self.view, View::Workers | View::Requests)) {
+                    Some(remark) => remark,
+                    None => KEYS.to_owned(),
+                }
+            }
         }
     }
 
@@ -187,7 +193,10 @@ impl Screen {
     }
 
     fn on_table(&mut self, press: Press, frame: &Frame, rows: &Table) -> Option<Effect> {
-        let target = self.position(rows).and_then(|at| rows.rows.get(at)).map(|row| &row.target);
+        let target = self
+            .position(rows)
+            .and_then(|at| rows.rows.get(at))
+            .map(|row| &row.target);
         match press {
             Press::Letter('q') => return Some(Effect::Quit),
             Press::Letter(digit @ '1'..='7') => {
@@ -208,8 +217,15 @@ impl Screen {
                     self.begin_text(Mode::Details(target.clone()));
                 }
             }
-            Press::Letter('e') => return Some(Effect::Order(Order::Report(target.and_then(|it| report(it, frame))))),
-            Press::Letter('r') => self.ask(target.and_then(restart), "select a pool or an application to restart"),
+            Press::Letter('e') => {
+                return Some(Effect::Order(Order::Report(
+                    target.and_then(|it| report(it, frame)),
+                )));
+            }
+            Press::Letter('r') => self.ask(
+                target.and_then(restart),
+                "select a pool or an application to restart",
+            ),
             Press::Letter('k') => self.ask(target.and_then(end), "select a busy worker or a request: 2 or 3"),
             Press::Escape => self.filter.clear(),
             Press::Up | Press::Down | Press::PageUp | Press::PageDown | Press::Begin | Press::End => {
@@ -272,9 +288,8 @@ impl Screen {
         }
         if let Some(process) = &question.process {
             let mut workers = frame.workers.iter();
-            let is_meant = workers.any(|row| {
-                row.pid == Some(process.pid) && row.is_busy && row.requests == process.requests
-            });
+            let is_meant = workers
+                .any(|row| row.pid == Some(process.pid) && row.is_busy && row.requests == process.requests);
             // The worker may be at another request by now.
             if !is_meant {
                 self.message = "that request is over".to_owned();
@@ -315,7 +330,8 @@ fn report(target: &Target, frame: &Frame) -> Option<String> {
         Target::Failure { id, .. } => id.clone(),
         Target::Pool(name) => {
             let pool = frame.pools.iter().find(|row| row.name == *name);
-            pool.and_then(|row| row.error.as_ref()).map(|error| error.id.clone())
+            pool.and_then(|row| row.error.as_ref())
+                .map(|error| error.id.clone())
         }
         Target::Application { name, .. } => {
             let mut errors = frame.failures.iter();
@@ -366,7 +382,10 @@ fn end(target: &Target) -> Option<Question> {
         return None;
     };
     process.is_busy.then(|| Question {
-        text: format!("end the request of process {} in pool {}?", process.pid, process.pool),
+        text: format!(
+            "end the request of process {} in pool {}?",
+            process.pid, process.pool
+        ),
         order: Order::EndRequest(process.pid),
         process: Some(process.clone()),
     })

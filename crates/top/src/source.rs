@@ -145,7 +145,12 @@ impl Source {
         let count = busy.len();
         let turn = |at: usize| match at {
             0 => 0,
-            at => 1 + (self.frames as usize).wrapping_mul(MOST_LOOKS - 1).wrapping_add(at) % (count - 1).max(1),
+            at => {
+                1 + (self.frames as usize)
+                    .wrapping_mul(MOST_LOOKS - 1)
+                    .wrapping_add(at)
+                    % (count - 1).max(1)
+            }
         };
         let chosen = (0..count.min(MOST_LOOKS)).map(turn).filter_map(|at| busy.get(at));
         let subjects = chosen.filter_map(|process| {
@@ -163,14 +168,18 @@ impl Source {
         let seen = self.observer.look(subjects, wanted, self.frames == 0);
         readings.looks = seen.looks;
         let read = seen.memory.into_iter();
-        self.memory.extend(read.map(|(pid, memory)| (pid, (memory, self.frames))));
+        self.memory
+            .extend(read.map(|(pid, memory)| (pid, (memory, self.frames))));
         for (pid, process) in &mut readings.processes {
             process.memory = self.memory.get(pid).and_then(|(memory, _)| *memory);
         }
     }
 }
 
-fn ask<T: DeserializeOwned>(daemon: &mut Conversation, request: &serde_json::Value) -> Result<T, SourceError> {
+fn ask<T: DeserializeOwned>(
+    daemon: &mut Conversation,
+    request: &serde_json::Value,
+) -> Result<T, SourceError> {
     let answer = daemon.exchange(request.to_string().into_bytes())?;
     match serde_json::from_slice(&answer)? {
         Reply::Answer(answer) => Ok(answer),

@@ -23,7 +23,11 @@ pub(crate) struct Sample {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct PoolSample {
     /// Absent from a daemon that does not count them.
-    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "lenient",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) numbers: Option<Numbers>,
     #[serde(flatten)]
     pub(crate) status: PoolStatus,
@@ -34,8 +38,8 @@ pub(crate) struct PoolSample {
 #[serde(default)]
 pub(crate) struct Numbers {
     pub(crate) busy_seconds: f64,
-    pub(crate) cpu_seconds: f64,
     pub(crate) saturated_seconds: f64,
+    /// How long connections waited for a worker.
     pub(crate) queue_seconds: f64,
     pub(crate) requests: Classes,
     pub(crate) bytes_in: u64,

@@ -5,7 +5,11 @@ use super::PoolStatus;
 impl PoolStatus {
     /// Returns the state in one word.
     pub fn state(&self) -> &'static str {
-        let is = |state: &str| self.generations.iter().any(|generation| generation.state == state);
+        let is = |state: &str| {
+            self.generations
+                .iter()
+                .any(|generation| generation.state == state)
+        };
         let has_router = self.applications.as_ref().map(|it| it.router.is_some());
         if self.last_error.as_ref().is_some_and(|error| error.refusing) {
             "failing"

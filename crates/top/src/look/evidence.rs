@@ -132,13 +132,19 @@ mod tests {
         // Before that, the other end has no inode.
         let accepted = server.accept().unwrap();
         let finding = cause(&mut reader(std::os::fd::OwnedFd::from(client)));
-        assert_eq!((finding.cause, finding.detail), (Cause::Database, path.display().to_string()));
+        assert_eq!(
+            (finding.cause, finding.detail),
+            (Cause::Database, path.display().to_string())
+        );
         drop(accepted);
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = server.local_addr().unwrap();
         let client = TcpStream::connect(address).unwrap();
         let finding = cause(&mut reader(std::os::fd::OwnedFd::from(client)));
-        assert_eq!((finding.cause, finding.detail), (Cause::Network, address.to_string()));
+        assert_eq!(
+            (finding.cause, finding.detail),
+            (Cause::Network, address.to_string())
+        );
         let finding = cause(&mut reader(Stdio::piped()));
         assert_eq!(finding.cause, Cause::Process, "{}", finding.detail);
     }

@@ -160,7 +160,10 @@ mod tests {
             Sight::Seen(finding) => finding,
             other => panic!("{other:?}"),
         };
-        assert!([Cause::Lock, Cause::Other, Cause::Computing].contains(&finding.cause), "{finding:?}");
+        assert!(
+            [Cause::Lock, Cause::Other, Cause::Computing].contains(&finding.cause),
+            "{finding:?}"
+        );
         assert_eq!(observer.lost, 0);
     }
 }

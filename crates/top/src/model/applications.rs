@@ -81,7 +81,9 @@ fn row(span: Span<'_>, pool: &str, application: &Value) -> ApplicationRow {
         let read = span.now.processes.get(&pid).and_then(|it| it.memory);
         read.or(instance["memory"].as_u64())
     });
-    let remarks = REMARKS.iter().filter(|(key, _)| application[*key].as_bool() == Some(true));
+    let remarks = REMARKS
+        .iter()
+        .filter(|(key, _)| application[*key].as_bool() == Some(true));
     ApplicationRow {
         pool: pool.to_owned(),
         name: name.to_owned(),
@@ -90,7 +92,9 @@ fn row(span: Span<'_>, pool: &str, application: &Value) -> ApplicationRow {
         instances: instances().count() as u64,
         busy: instances().filter(|it| sessions(it) > 0).count() as u64,
         sessions: sum(&mut instances().map(sessions)),
-        waiting: sum(&mut ["waiting", "queued"].iter().filter_map(|key| application[*key].as_u64())),
+        waiting: sum(&mut ["waiting", "queued"]
+            .iter()
+            .filter_map(|key| application[*key].as_u64())),
         oldest_wait: application["oldest_wait"].as_f64(),
         requests: requests(application),
         requests_per_second: span.rate(requests(application), before.map(requests)),

@@ -116,8 +116,18 @@ fn of_pool(pool: &PoolSample, before: Option<&PoolSample>) -> Vec<FailureRow> {
         ..of(name, Kind::Start)
     }));
     for (kind, count, earlier, text) in [
-        (Kind::Slow, counts.slow, before.map(|it| it.slow), "requests over request_slowlog_timeout"),
-        (Kind::Ended, counts.terminated, before.map(|it| it.terminated), "requests that took too long or were ended"),
+        (
+            Kind::Slow,
+            counts.slow,
+            before.map(|it| it.slow),
+            "requests over request_slowlog_timeout",
+        ),
+        (
+            Kind::Ended,
+            counts.terminated,
+            before.map(|it| it.terminated),
+            "requests that took too long or were ended",
+        ),
     ] {
         if count > 0 {
             rows.push(FailureRow {
@@ -138,7 +148,11 @@ fn of_pool(pool: &PoolSample, before: Option<&PoolSample>) -> Vec<FailureRow> {
         rows.push(FailureRow {
             count: Some(exits.count),
             new: new(exits.count, earlier),
-            text: format!("workers: {}{code}{}", exits.cause.name(), reason.unwrap_or_default()),
+            text: format!(
+                "workers: {}{code}{}",
+                exits.cause.name(),
+                reason.unwrap_or_default()
+            ),
             ..of(name, Kind::Exit)
         });
     }

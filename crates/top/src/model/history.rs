@@ -31,7 +31,8 @@ struct Seen {
 impl History {
     pub(super) fn push(&mut self, now: &Readings) {
         let pools = &now.status.pools;
-        self.busy.retain(|name, _| pools.iter().any(|pool| pool.status.name == *name));
+        self.busy
+            .retain(|name, _| pools.iter().any(|pool| pool.status.name == *name));
         for pool in pools {
             let (busy, all) = (processes::busy(pool), pool.status.limits.max_children);
             let line = self.busy.entry(pool.status.name.clone()).or_default();
@@ -44,8 +45,13 @@ impl History {
             .filter(|process| process.is_busy)
             .filter_map(|process| Some((process.pid?, process.requests)))
             .collect();
-        self.last.retain(|pid, (requests, _)| busy.get(pid) == Some(requests));
-        let denied = now.looks.iter().filter(|look| look.sight == Sight::Denied).count();
+        self.last
+            .retain(|pid, (requests, _)| busy.get(pid) == Some(requests));
+        let denied = now
+            .looks
+            .iter()
+            .filter(|look| look.sight == Sight::Denied)
+            .count();
         if !now.looks.is_empty() {
             self.is_denied = denied == now.looks.len();
         }
@@ -66,7 +72,8 @@ impl History {
 
     pub(super) fn busy(&self, pool: &str) -> Vec<f64> {
         let line = self.busy.get(pool);
-        line.map(|line| line.iter().copied().collect()).unwrap_or_default()
+        line.map(|line| line.iter().copied().collect())
+            .unwrap_or_default()
     }
 
     /// Returns what a pool's processes were seen to wait for.

@@ -24,7 +24,9 @@ pub(super) fn rows(span: Span<'_>) -> Vec<QueueRow> {
     let before = span.before.and_then(|before| before.jobs.as_ref());
     let queues = span.now.jobs.iter().flat_map(|stats| &stats.queues);
     let rows = queues.map(|queue| {
-        let ended = |ended: &std::collections::BTreeMap<String, u64>| ended.values().copied().fold(0, u64::saturating_add);
+        let ended = |ended: &std::collections::BTreeMap<String, u64>| {
+            ended.values().copied().fold(0, u64::saturating_add)
+        };
         let same = before.and_then(|before| before.queues.iter().find(|it| it.name == queue.name));
         QueueRow {
             name: queue.name.clone(),

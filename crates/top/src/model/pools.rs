@@ -36,6 +36,14 @@ pub(crate) struct PoolRow {
     pub(crate) errors: Option<f64>,
     /// The part of the interval in which all workers were busy.
     pub(crate) saturated: Option<f64>,
+    /// The part of the interval in which connections waited.
+    pub(crate) queued: Option<f64>,
+    /// Bytes of requests and of answers, in a second.
+    pub(crate) received: Option<f64>,
+    pub(crate) sent: Option<f64>,
+    /// Requests of the interval whose client left, and those that took too long.
+    pub(crate) aborted: Option<u64>,
+    pub(crate) timed_out: Option<u64>,
     /// Slow requests of the interval.
     pub(crate) slow: Option<u64>,
     /// Used processors.
@@ -124,6 +132,17 @@ fn row(span: Span<'_>, pool: &PoolSample, preloaders: &BTreeMap<i32, u64>) -> Po
         wait_p95: changes.wait.as_ref().and_then(|it| seconds(it, 0.95)),
         errors: changes.errors,
         saturated: share(changes.saturated_seconds),
+        queued: share(changes.queue_seconds),
+        received: changes
+            .bytes_in
+            .zip(span.seconds)
+            .map(|(bytes, seconds)| bytes as f64 / seconds),
+        sent: changes
+            .bytes_out
+            .zip(span.seconds)
+            .map(|(bytes, seconds)| bytes as f64 / seconds),
+        aborted: changes.aborted,
+        timed_out: changes.timed_out,
         slow: before.and_then(|before| status.counts.slow.checked_sub(before.status.counts.slow)),
         cpu: cpu.zip(span.seconds).map(|(cpu, seconds)| cpu / seconds),
         memory: memory(span.now, pool, preloaders),
@@ -142,8 +161,12 @@ fn row(span: Span<'_>, pool: &PoolSample, preloaders: &BTreeMap<i32, u64>) -> Po
 #[derive(Debug, Default)]
 struct Changes {
     busy_seconds: Option<f64>,
-    cpu_seconds: Option<f64>,
     saturated_seconds: Option<f64>,
+    queue_seconds: Option<f64>,
+    bytes_in: Option<u64>,
+    bytes_out: Option<u64>,
+    aborted: Option<u64>,
+    timed_out: Option<u64>,
     errors: Option<f64>,
     run: Option<Buckets>,
     wait: Option<Buckets>,
@@ -156,14 +179,21 @@ impl Changes {
             return Changes::default();
         };
         let grown = |of: fn(&Numbers) -> f64| Some(of(&now) - of(&before)).filter(|grown| *grown >= 0.0);
+        let counted = |of: fn(&Numbers) -> u64| of(&now).checked_sub(of(&before));
         let requests = |of: &Numbers| of.requests.sum();
         let failed = |of: &Numbers| of.requests.server_error.saturating_add(of.requests.none);
-        let all = requests(&now).checked_sub(requests(&before)).filter(|count| *count > 0);
+        let all = requests(&now)
+            .checked_sub(requests(&before))
+            .filter(|count| *count > 0);
         let errors = failed(&now).checked_sub(failed(&before));
         Changes {
             busy_seconds: grown(|it| it.busy_seconds),
-            cpu_seconds: grown(|it| it.cpu_seconds),
             saturated_seconds: grown(|it| it.saturated_seconds),
+            queue_seconds: grown(|it| it.queue_seconds),
+            bytes_in: counted(|it| it.bytes_in),
+            bytes_out: counted(|it| it.bytes_out),
+            aborted: counted(|it| it.aborted),
+            timed_out: counted(|it| it.timed_out),
             errors: errors.zip(all).map(|(errors, all)| errors as f64 / all as f64),
             run: now.run.buckets.since(&before.run.buckets),
             wait: now.wait.buckets.since(&before.wait.buckets),
@@ -181,9 +211,12 @@ fn seconds(buckets: &Buckets, part: f64) -> Option<f64> {
 }
 
 fn requests(pool: &PoolSample) -> u64 {
-    let accepted = |application: &serde_json::Value| application["counters"]["accepted"].as_u64().unwrap_or(0);
+    let accepted =
+        |application: &serde_json::Value| application["counters"]["accepted"].as_u64().unwrap_or(0);
     match is_owners(pool) {
-        true => processes::applications(pool).map(accepted).fold(0, u64::saturating_add),
+        true => processes::applications(pool)
+            .map(accepted)
+            .fold(0, u64::saturating_add),
         false => pool.status.counts.requests,
     }
 }
@@ -234,17 +267,25 @@ fn why(
     changes: &Changes,
     cpu: Option<f64>,
 ) -> Option<Why> {
-    let name = &pool.status.name;
-    // A daemon without numbers, and requests that have not ended: how many workers were busy at both ends.
-    let at_ends = f64::from(processes::busy(pool) + before.map_or(0, processes::busy)) / 2.0 * span.seconds?;
-    let counted = changes.busy_seconds.zip(changes.cpu_seconds);
-    let (busy, cpu) = counted.filter(|(busy, _)| *busy > 0.0).or(Some((at_ends, cpu?)))?;
+    let (name, seconds) = (&pool.status.name, span.seconds?);
+    // Workers that were busy at both ends, with requests that have not ended, or for a daemon that does not count.
+    let at_ends = f64::from(processes::busy(pool)) + f64::from(before.map_or(0, processes::busy));
+    // A request that ended may have begun long before the interval.
+    let most = seconds * processes::of_pool(pool).len() as f64;
     let times = Times {
-        busy,
-        cpu,
+        busy: changes
+            .busy_seconds
+            .unwrap_or(0.0)
+            .max(at_ends / 2.0 * seconds)
+            .min(most),
+        cpu: cpu?,
         queue: schedule(span, pool).map(|grown| grown.queue_ns as f64 / 1e9),
     };
-    Some(Why::of(times, &span.history.sights(name), span.history.is_denied()))
+    Some(Why::of(
+        times,
+        &span.history.sights(name),
+        span.history.is_denied(),
+    ))
 }
 
 /// Returns the memory of a pool's processes, and its part of preloaders that serve several pools.

@@ -57,7 +57,8 @@ pub(crate) fn of_pool(pool: &PoolSample) -> Vec<Process<'_>> {
             match pid.filter(|pid| known.contains(pid)) {
                 Some(pid) => {
                     let of_worker = found.iter_mut().filter(|process| process.pid == Some(pid));
-                    of_worker.for_each(|process| (process.application, process.kind) = (name, Kind::Instance));
+                    of_worker
+                        .for_each(|process| (process.application, process.kind) = (name, Kind::Instance));
                 }
                 None => found.push(instance_of(pool, name, pid, instance)),
             }

@@ -73,7 +73,11 @@ impl Why {
     }
 
     fn waiting(&self) -> &'static str {
-        if self.is_denied { "waits (no rights)" } else { "waits" }
+        if self.is_denied {
+            "waits (no rights)"
+        } else {
+            "waits"
+        }
     }
 }
 
@@ -89,7 +93,10 @@ mod tests {
     fn a_busy_time_is_divided() {
         let sights = vec![(Cause::Database, 3), (Cause::Disk, 1)];
         let why = Why::of(times(2.0, 0.4, Some(0.2)), &sights, false);
-        assert_eq!(why.words().as_deref(), Some("database 53%, cpu 20%, disk 18%, run queue 10%"));
+        assert_eq!(
+            why.words().as_deref(),
+            Some("database 53%, cpu 20%, disk 18%, run queue 10%")
+        );
         let why = Why::of(times(2.0, 0.5, None), &Vec::new(), false);
         assert_eq!(why.words().as_deref(), Some("waits 75%, cpu 25%"));
         let why = Why::of(times(2.0, 0.5, None), &Vec::new(), true);

@@ -5,7 +5,7 @@ use super::pools::grown;
 use super::processes::{self, Kind, Process};
 use super::why::{Times, Why};
 use crate::readings::Readings;
-use crate::why::Finding;
+use crate::why::{Cause, Finding};
 use serde::Serialize;
 
 /// A worker, a program's process or an instance.
@@ -40,7 +40,9 @@ pub(super) fn rows(span: Span<'_>) -> Vec<WorkerRow> {
     let before = before.unwrap_or_default();
     let all = processes::all(&span.now.status).into_iter();
     all.map(|process| {
-        let same = before.iter().find(|other| other.pid == process.pid && process.pid.is_some());
+        let same = before
+            .iter()
+            .find(|other| other.pid == process.pid && process.pid.is_some());
         row(span, &process, same)
     })
     .collect()
@@ -57,7 +59,8 @@ fn row(span: Span<'_>, process: &Process<'_>, before: Option<&Process<'_>>) -> W
     let times = seconds.zip(span.seconds).filter(|_| is_whole);
     let why = times.map(|(cpu, busy)| {
         let queue = grown.map(|it| it.queue_ns as f64 / 1e9);
-        let sights = last_seen.iter().map(|it| (it.cause, 1)).collect();
+        let waits = last_seen.iter().filter(|it| it.cause != Cause::Computing);
+        let sights = waits.map(|it| (it.cause, 1)).collect();
         Why::of(Times { busy, cpu, queue }, &sights, span.history.is_denied())
     });
     WorkerRow {

@@ -18,10 +18,20 @@ pub(crate) fn details(target: &Target, frame: &Frame) -> Option<Vec<String>> {
             vec![
                 ("pool", row.pool.clone()),
                 ("route", row.route.clone()),
-                ("requests", format!("{}, {}/s", row.requests, rate(row.requests_per_second))),
+                (
+                    "requests",
+                    format!("{}, {}/s", row.requests, rate(row.requests_per_second)),
+                ),
                 ("errors", format!("{} in the interval", count_or_none(row.errors))),
                 ("busy workers", rate(row.busy)),
-                ("times", format!("p50 {}, p95 {}, since the pool's start", time(row.p50), time(row.p95))),
+                (
+                    "times",
+                    format!(
+                        "p50 {}, p95 {}, since the pool's start",
+                        time(row.p50),
+                        time(row.p95)
+                    ),
+                ),
                 ("why", row.why.words().unwrap_or_default()),
             ]
         }
@@ -32,7 +42,14 @@ pub(crate) fn details(target: &Target, frame: &Frame) -> Option<Vec<String>> {
                 ("pool", row.pool.clone()),
                 ("kind", row.kind.name().to_owned()),
                 ("last", format!("{} ago", time(age))),
-                ("count", format!("{}, {} of them new", count_or_none(row.count), count_or_none(row.new))),
+                (
+                    "count",
+                    format!(
+                        "{}, {} of them new",
+                        count_or_none(row.count),
+                        count_or_none(row.new)
+                    ),
+                ),
                 ("id", row.id.clone().unwrap_or_default()),
                 ("what", row.text.clone()),
             ]
@@ -45,9 +62,18 @@ pub(crate) fn details(target: &Target, frame: &Frame) -> Option<Vec<String>> {
                 ("application", row.name.clone()),
                 ("pool", row.pool.clone()),
                 ("group", row.group.clone().unwrap_or_default()),
-                ("instances", format!("{} of {} busy: {}", row.busy, row.instances, pids.join(" "))),
-                ("waiting", format!("{}, the oldest for {}", row.waiting, time(row.oldest_wait))),
-                ("requests", format!("{}, {}/s", row.requests, rate(row.requests_per_second))),
+                (
+                    "instances",
+                    format!("{} of {} busy: {}", row.busy, row.instances, pids.join(" ")),
+                ),
+                (
+                    "waiting",
+                    format!("{}, the oldest for {}", row.waiting, time(row.oldest_wait)),
+                ),
+                (
+                    "requests",
+                    format!("{}, {}/s", row.requests, rate(row.requests_per_second)),
+                ),
                 ("memory", bytes(row.memory)),
                 ("restarts", row.restarts.to_string()),
                 ("state", row.remarks.join(", ")),
@@ -59,7 +85,10 @@ pub(crate) fn details(target: &Target, frame: &Frame) -> Option<Vec<String>> {
                 ("queue", row.name.clone()),
                 ("pool", row.pool.clone().unwrap_or_default()),
                 ("running", row.running.to_string()),
-                ("waiting", format!("{}, the oldest for {}", row.waiting, time(row.oldest))),
+                (
+                    "waiting",
+                    format!("{}, the oldest for {}", row.waiting, time(row.oldest)),
+                ),
                 ("scheduled", row.scheduled.to_string()),
                 ("blocked", row.blocked.to_string()),
                 ("failed", row.failed.to_string()),
@@ -69,7 +98,11 @@ pub(crate) fn details(target: &Target, frame: &Frame) -> Option<Vec<String>> {
         }
     };
     let shown = lines.into_iter().filter(|(_, text)| !text.is_empty());
-    Some(shown.map(|(name, text)| format!("{name:<14}{}", printable(&text))).collect())
+    Some(
+        shown
+            .map(|(name, text)| format!("{name:<14}{}", printable(&text)))
+            .collect(),
+    )
 }
 
 fn of_pool(row: &PoolRow, frame: &Frame) -> Vec<(&'static str, String)> {
@@ -77,7 +110,9 @@ fn of_pool(row: &PoolRow, frame: &Frame) -> Vec<(&'static str, String)> {
         let age = time(Some(frame.time.saturating_sub(error.time) as f64));
         format!("{}, {age} ago: {}", error.id, error.summary)
     });
-    let limit = row.waiting_limit.map_or_else(String::new, |limit| format!(" of {limit}"));
+    let limit = row
+        .waiting_limit
+        .map_or_else(String::new, |limit| format!(" of {limit}"));
     vec![
         ("pool", format!("{} on {}", row.name, row.listen)),
         ("state", format!("{}, {}", row.state, row.manager)),
@@ -85,22 +120,57 @@ fn of_pool(row: &PoolRow, frame: &Frame) -> Vec<(&'static str, String)> {
         ("last error", error.unwrap_or_default()),
         (
             "workers",
-            format!("{} busy, {} idle, {} starting of {}", row.busy, row.idle, row.starting, row.max),
+            format!(
+                "{} busy, {} idle, {} starting of {}",
+                row.busy, row.idle, row.starting, row.max
+            ),
         ),
-        ("saturated", format!("{} of the time", percent(row.saturated))),
+        (
+            "saturated",
+            format!(
+                "{} of the time, and connections waited {}",
+                percent(row.saturated),
+                percent(row.queued)
+            ),
+        ),
         ("waiting", format!("{}{limit}", count_or_none(row.waiting))),
-        ("requests", format!("{}, {}/s", row.requests, rate(row.requests_per_second))),
+        (
+            "requests",
+            format!("{}, {}/s", row.requests, rate(row.requests_per_second)),
+        ),
         (
             "times",
-            format!("p50 {}, p95 {}, p99 {}", time(row.p50), time(row.p95), time(row.p99)),
+            format!(
+                "p50 {}, p95 {}, p99 {}",
+                time(row.p50),
+                time(row.p95),
+                time(row.p99)
+            ),
         ),
         ("before them", format!("p95 {}", time(row.wait_p95))),
-        ("errors", percent(row.errors)),
-        ("slow", count_or_none(row.slow)),
+        (
+            "errors",
+            format!(
+                "{}, {} slow, {} ended for their time, {} left by clients",
+                percent(row.errors),
+                count_or_none(row.slow),
+                count_or_none(row.timed_out),
+                count_or_none(row.aborted)
+            ),
+        ),
+        (
+            "bytes",
+            format!("{}/s received, {}/s sent", flow(row.received), flow(row.sent)),
+        ),
         ("cpu", percent(row.cpu)),
         ("memory", bytes(row.memory)),
         ("why", row.why.words().unwrap_or_default()),
     ]
+}
+
+/// Returns bytes in a second.
+fn flow(rate: Option<f64>) -> String {
+    bytes(rate.map(|rate| rate as u64))
 }
 
 fn of_worker(row: &WorkerRow) -> Vec<(&'static str, String)> {
@@ -111,12 +181,18 @@ fn of_worker(row: &WorkerRow) -> Vec<(&'static str, String)> {
         ("pool", row.pool.clone()),
         ("application", row.application.clone().unwrap_or_default()),
         ("state", format!("{} for {}", row.state, time(row.age))),
-        ("requests", format!("{}, {}/s", row.requests, rate(row.requests_per_second))),
+        (
+            "requests",
+            format!("{}, {}/s", row.requests, rate(row.requests_per_second)),
+        ),
         ("cpu", percent(row.cpu)),
         ("memory", bytes(row.memory)),
         ("why", row.why.words().unwrap_or_default()),
         ("last seen", seen.unwrap_or_default()),
-        (if row.is_busy { "request" } else { "last request" }, row.request.clone()),
+        (
+            if row.is_busy { "request" } else { "last request" },
+            row.request.clone(),
+        ),
         ("script", row.script.clone()),
     ]
 }

@@ -1,10 +1,10 @@
 //! Draws a frame into a buffer of cells.
 
+use super::View;
 use super::rows::table;
 use super::table::{Table, cut, width};
 use super::theme::{Hue, Theme};
 use super::units::{bytes, count, percent, printable, rate};
-use super::View;
 use crate::model::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -31,11 +31,7 @@ const AROUND: u16 = 4;
 /// Draws a frame. `rows`: the view's table as it was arranged.
 pub(crate) fn draw(frame: &Frame, rows: &Table, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
     let area = buffer.area;
-    let mut canvas = Canvas {
-        buffer,
-        theme,
-        area,
-    };
+    let mut canvas = Canvas { buffer, theme, area };
     canvas.line(0, &title(frame, pane), Hue::Head);
     canvas.views(1, pane.view);
     let end = area.height.saturating_sub(1);
@@ -50,7 +46,11 @@ pub(crate) fn draw(frame: &Frame, rows: &Table, pane: &Pane, theme: Theme, buffe
         None => canvas.body(frame, rows, pane, 2, end),
     }
     if area.height > 2 {
-        canvas.line(end, &pane.footer, if pane.is_urgent { Hue::Selected } else { Hue::Dim });
+        canvas.line(
+            end,
+            &pane.footer,
+            if pane.is_urgent { Hue::Selected } else { Hue::Dim },
+        );
     }
 }
 
@@ -76,7 +76,13 @@ pub(crate) fn plain(frame: &Frame, view: View, columns: u16, theme: Theme) -> St
             line.push_str(symbol);
             x += u16::try_from(width(symbol)).unwrap_or(1).max(1);
         }
-        text.push(line.trim_end().trim_end_matches(theme.rule()).trim_end().to_owned());
+        let is_rule = line.starts_with(&theme.rule().repeat(2));
+        let line = if is_rule {
+            line.trim_end_matches(theme.rule())
+        } else {
+            &line
+        };
+        text.push(line.trim_end().to_owned());
     }
     // The views are of no use on paper.
     text.remove(1);
@@ -87,7 +93,8 @@ pub(crate) fn plain(frame: &Frame, view: View, columns: u16, theme: Theme) -> St
 /// Returns what a frame can't show.
 pub(crate) fn remark(frame: &Frame) -> Option<String> {
     frame.is_denied.then(|| {
-        "what processes wait for: no rights (root, or their user where ptrace(2) is allowed, may look)".to_owned()
+        "what processes wait for: no rights (root, or their user where ptrace(2) is allowed, may look)"
+            .to_owned()
     })
 }
 
@@ -176,7 +183,11 @@ impl Canvas<'_> {
         self.put(0, begin, &heads, Hue::Head);
         let room = usize::from(end - begin - 1);
         if rows.is_empty() {
-            self.line((begin + 1).min(end.saturating_sub(1).max(begin)), &table.empty, Hue::Dim);
+            self.line(
+                (begin + 1).min(end.saturating_sub(1).max(begin)),
+                &table.empty,
+                Hue::Dim,
+            );
             return;
         }
         let above = selected.map_or(0, |selected| (selected + 1).saturating_sub(room));

@@ -62,9 +62,19 @@ impl View {
 pub(crate) enum Target {
     Pool(String),
     Process(Process),
-    Route { pool: String, route: String },
-    Failure { pool: String, at: usize, id: Option<String> },
-    Application { pool: String, name: String },
+    Route {
+        pool: String,
+        route: String,
+    },
+    Failure {
+        pool: String,
+        at: usize,
+        id: Option<String>,
+    },
+    Application {
+        pool: String,
+        name: String,
+    },
     Queue(String),
 }
 

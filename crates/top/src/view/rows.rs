@@ -34,7 +34,12 @@ pub(crate) fn table(view: View, frame: &Frame, theme: Theme) -> Table {
             let row = |(at, row)| failure(at, row, frame);
             of(&FAILURES, failures, row, "nothing was slow, and nothing failed")
         }
-        View::Applications => of(&APPLICATIONS, &frame.applications, application, "no application pools"),
+        View::Applications => of(
+            &APPLICATIONS,
+            &frame.applications,
+            application,
+            "no application pools",
+        ),
         View::Jobs => {
             let empty = match frame.has_jobs {
                 true => "no queues, or the process for jobs does not answer",
@@ -71,7 +76,11 @@ fn of<T, const N: usize>(
 fn word(text: &str) -> Cell {
     let text = printable(text);
     Cell {
-        key: if text.is_empty() { Key::Missing } else { Key::Word(text.clone()) },
+        key: if text.is_empty() {
+            Key::Missing
+        } else {
+            Key::Word(text.clone())
+        },
         text,
         hue: Hue::Plain,
     }
@@ -108,7 +117,7 @@ impl Cell {
 type Columns<const N: usize> = [(&'static str, Kind, u8); N];
 
 const POOLS: Columns<17> = [
-    ("POOL", Kind::Text, 0),
+    ("POOL", Kind::Text(8), 0),
     ("STATE", Kind::Word, 2),
     ("BUSY", Kind::Number, 0),
     ("TREND", Kind::Word, 7),
@@ -123,8 +132,8 @@ const POOLS: Columns<17> = [
     ("SLOW", Kind::Number, 9),
     ("CPU", Kind::Number, 3),
     ("MEM", Kind::Number, 4),
-    ("WHY", Kind::Text, 1),
-    ("LAST ERROR", Kind::Text, 8),
+    ("WHY", Kind::Text(22), 1),
+    ("LAST ERROR", Kind::Text(20), 8),
 ];
 
 fn pool(row: &PoolRow, frame: &Frame, theme: Theme) -> (Target, [Cell; 17]) {
@@ -169,7 +178,7 @@ fn pool(row: &PoolRow, frame: &Frame, theme: Theme) -> (Target, [Cell; 17]) {
 
 const WORKERS: Columns<12> = [
     ("PID", Kind::Number, 0),
-    ("POOL", Kind::Text, 0),
+    ("POOL", Kind::Text(8), 0),
     ("KIND", Kind::Word, 5),
     ("STATE", Kind::Word, 0),
     ("FOR", Kind::Number, 1),
@@ -178,8 +187,8 @@ const WORKERS: Columns<12> = [
     ("SESSIONS", Kind::Number, 7),
     ("CPU", Kind::Number, 2),
     ("MEM", Kind::Number, 2),
-    ("WHY", Kind::Text, 1),
-    ("REQUEST", Kind::Text, 0),
+    ("WHY", Kind::Text(22), 1),
+    ("REQUEST", Kind::Text(16), 0),
 ];
 
 fn worker(row: &WorkerRow) -> (Target, [Cell; 12]) {
@@ -243,13 +252,13 @@ fn asked(row: &WorkerRow) -> String {
 
 const REQUESTS: Columns<8> = [
     ("PID", Kind::Number, 0),
-    ("POOL", Kind::Text, 0),
+    ("POOL", Kind::Text(8), 0),
     ("FOR", Kind::Number, 0),
     ("CPU", Kind::Number, 2),
     ("STATE", Kind::Word, 3),
-    ("REQUEST", Kind::Text, 0),
-    ("WHY", Kind::Text, 1),
-    ("SCRIPT", Kind::Text, 4),
+    ("REQUEST", Kind::Text(16), 0),
+    ("WHY", Kind::Text(22), 1),
+    ("SCRIPT", Kind::Text(12), 4),
 ];
 
 fn request(row: &WorkerRow) -> (Target, [Cell; 8]) {
@@ -267,8 +276,8 @@ fn request(row: &WorkerRow) -> (Target, [Cell; 8]) {
 }
 
 const ROUTES: Columns<10> = [
-    ("POOL", Kind::Text, 1),
-    ("ROUTE", Kind::Text, 0),
+    ("POOL", Kind::Text(8), 1),
+    ("ROUTE", Kind::Text(16), 0),
     ("BUSY", Kind::Number, 0),
     ("REQ/S", Kind::Number, 0),
     ("REQUESTS", Kind::Number, 4),
@@ -276,7 +285,7 @@ const ROUTES: Columns<10> = [
     ("P95", Kind::Number, 1),
     ("ERRORS", Kind::Number, 3),
     ("GROWTH", Kind::Number, 5),
-    ("WHY", Kind::Text, 1),
+    ("WHY", Kind::Text(22), 1),
 ];
 
 fn route(row: &RouteRow) -> (Target, [Cell; 10]) {
@@ -299,12 +308,12 @@ fn route(row: &RouteRow) -> (Target, [Cell; 10]) {
 
 const FAILURES: Columns<7> = [
     ("AGO", Kind::Number, 0),
-    ("POOL", Kind::Text, 0),
+    ("POOL", Kind::Text(8), 0),
     ("KIND", Kind::Word, 0),
     ("COUNT", Kind::Number, 1),
     ("NEW", Kind::Number, 2),
     ("ID", Kind::Word, 1),
-    ("WHAT", Kind::Text, 0),
+    ("WHAT", Kind::Text(20), 0),
 ];
 
 fn failure(at: usize, row: &FailureRow, frame: &Frame) -> (Target, [Cell; 7]) {
@@ -325,8 +334,8 @@ fn failure(at: usize, row: &FailureRow, frame: &Frame) -> (Target, [Cell; 7]) {
 }
 
 const APPLICATIONS: Columns<12> = [
-    ("APPLICATION", Kind::Text, 0),
-    ("POOL", Kind::Text, 2),
+    ("APPLICATION", Kind::Text(16), 0),
+    ("POOL", Kind::Text(8), 2),
     ("BUSY", Kind::Number, 0),
     ("SESSIONS", Kind::Number, 5),
     ("WAITING", Kind::Number, 1),
@@ -336,7 +345,7 @@ const APPLICATIONS: Columns<12> = [
     ("RESTARTS", Kind::Number, 6),
     ("MEM", Kind::Number, 3),
     ("GROUP", Kind::Word, 7),
-    ("STATE", Kind::Text, 0),
+    ("STATE", Kind::Text(12), 0),
 ];
 
 fn application(row: &ApplicationRow) -> (Target, [Cell; 12]) {
@@ -347,7 +356,11 @@ fn application(row: &ApplicationRow) -> (Target, [Cell; 12]) {
         }
         None => row.remarks.join(", "),
     };
-    let hue = if row.starting.is_some() { Hue::Changing } else { Hue::Bad };
+    let hue = if row.starting.is_some() {
+        Hue::Changing
+    } else {
+        Hue::Bad
+    };
     let busy = match row.starting {
         Some(_) => word("-"),
         None => number(Some(row.busy as f64), format!("{}/{}", row.busy, row.instances)),
@@ -371,8 +384,8 @@ fn application(row: &ApplicationRow) -> (Target, [Cell; 12]) {
 }
 
 const JOBS: Columns<11> = [
-    ("QUEUE", Kind::Text, 0),
-    ("POOL", Kind::Text, 3),
+    ("QUEUE", Kind::Text(10), 0),
+    ("POOL", Kind::Text(8), 3),
     ("RUNNING", Kind::Number, 0),
     ("WAITING", Kind::Number, 0),
     ("OLDEST", Kind::Number, 1),

@@ -7,8 +7,6 @@ use std::cmp::Ordering;
 
 /// Spaces between columns.
 const GAP: usize = 2;
-/// A column of texts is not narrower than this.
-const NARROWEST: usize = 8;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
@@ -24,8 +22,8 @@ pub(crate) enum Kind {
     Number,
     /// At the left.
     Word,
-    /// At the left, and cut if there is no room.
-    Text,
+    /// At the left, and cut to this width if there is no room.
+    Text(usize),
 }
 
 /// What rows are put in order by.
@@ -98,9 +96,11 @@ impl Table {
 
     /// Returns the columns that have room, and their widths.
     pub(super) fn widths(&self, room: usize) -> Vec<(usize, usize)> {
-        let natural: Vec<usize> = (0..self.columns.len()).map(|column| self.natural(column)).collect();
+        let natural: Vec<usize> = (0..self.columns.len())
+            .map(|column| self.natural(column))
+            .collect();
         let least = |column: usize| match self.columns[column].kind {
-            Kind::Text => natural[column].min(NARROWEST),
+            Kind::Text(narrowest) => natural[column].min(narrowest),
             Kind::Number | Kind::Word => natural[column],
         };
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();
@@ -109,7 +109,10 @@ impl Table {
             all + GAP * shown.len().saturating_sub(1)
         };
         while taken(&shown, &least) > room {
-            let last = shown.iter().copied().max_by_key(|column| self.columns[*column].rank);
+            let last = shown
+                .iter()
+                .copied()
+                .max_by_key(|column| self.columns[*column].rank);
             match last.filter(|column| self.columns[*column].rank > 0) {
                 Some(last) => shown.retain(|column| *column != last),
                 None => break,
@@ -127,7 +130,10 @@ impl Table {
     fn natural(&self, column: usize) -> usize {
         let cells = self.rows.iter().map(|row| width(&row.cells[column].text));
         let mark = usize::from(self.sorted == Some(column));
-        cells.chain([width(self.columns[column].head) + mark]).max().unwrap_or(0)
+        cells
+            .chain([width(self.columns[column].head) + mark])
+            .max()
+            .unwrap_or(0)
     }
 
     /// Returns the heads, and the texts of each row with their meaning, as they are drawn.
@@ -140,19 +146,27 @@ impl Table {
             let pad = " ".repeat(width.saturating_sub(self::width(&text)));
             match self.columns[column].kind {
                 Kind::Number => format!("{:gap$}{pad}{text}", ""),
-                Kind::Word | Kind::Text if at == last => format!("{:gap$}{text}", ""),
-                Kind::Word | Kind::Text => format!("{:gap$}{text}{pad}", ""),
+                Kind::Word | Kind::Text(_) if at == last => format!("{:gap$}{text}", ""),
+                Kind::Word | Kind::Text(_) => format!("{:gap$}{text}{pad}", ""),
             }
         };
         let heads = widths.iter().enumerate().map(|(at, (column, width))| {
             let mark = if self.sorted == Some(*column) { "*" } else { "" };
-            placed(at, *column, *width, &format!("{}{mark}", self.columns[*column].head))
+            placed(
+                at,
+                *column,
+                *width,
+                &format!("{}{mark}", self.columns[*column].head),
+            )
         });
         let heads = heads.collect();
         let rows = self.rows.iter().map(|row| {
             let cells = widths.iter().enumerate().map(|(at, (column, width))| {
                 let cell = &row.cells[*column];
-                (placed(at, *column, *width, &theme.text(cell.text.clone())), cell.hue)
+                (
+                    placed(at, *column, *width, &theme.text(cell.text.clone())),
+                    cell.hue,
+                )
             });
             cells.collect()
         });
@@ -215,7 +229,7 @@ mod tests {
             columns: vec![
                 column("NAME", Kind::Word, 0),
                 column("N", Kind::Number, 1),
-                column("TEXT", Kind::Text, 0),
+                column("TEXT", Kind::Text(8), 0),
             ],
             rows: vec![
                 row("b", None, "a long text that is cut"),
@@ -241,10 +255,18 @@ mod tests {
     fn columns_are_aligned_cut_and_left_out() {
         assert_eq!(
             shown(&table(), 40),
-            ["NAME   N  TEXT", "b      -  a long text that is cut", "c      2  x", "a     10  \u{5b57}\u{5b57}\u{5b57}\u{5b57}\u{5b57}"]
+            [
+                "NAME   N  TEXT",
+                "b      -  a long text that is cut",
+                "c      2  x",
+                "a     10  \u{5b57}\u{5b57}\u{5b57}\u{5b57}\u{5b57}"
+            ]
         );
         assert_eq!(shown(&table(), 18)[1], "b      -  a long \u{2026}");
-        assert_eq!(shown(&table(), 18)[3], "a     10  \u{5b57}\u{5b57}\u{5b57}\u{2026}");
+        assert_eq!(
+            shown(&table(), 18)[3],
+            "a     10  \u{5b57}\u{5b57}\u{5b57}\u{2026}"
+        );
         assert_eq!(shown(&table(), 15)[..2], ["NAME  TEXT", "b     a long t\u{2026}"]);
     }
 

@@ -50,7 +50,8 @@ impl Theme {
     /// Draws parts from 0 to 1 as a line of bars.
     pub(super) fn bars(self, parts: &[f64]) -> String {
         const BLOCKS: [char; 9] = [
-            ' ', '\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}',
+            ' ', '\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}',
+            '\u{2588}',
         ];
         const ASCII: [char; 9] = [' ', '.', ':', '-', '=', '+', '*', '#', '@'];
         let bars = if self.is_ascii { ASCII } else { BLOCKS };

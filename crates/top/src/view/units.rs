@@ -80,14 +80,27 @@ mod tests {
 
     #[test]
     fn values_are_short() {
-        let times = [0.0, 0.000_9, 0.002_94, 0.041, 1.23, 99.94, 300.0, 7_200.0, 90_000.0, 1e6];
+        let times = [
+            0.0, 0.000_9, 0.002_94, 0.041, 1.23, 99.94, 300.0, 7_200.0, 90_000.0, 1e6,
+        ];
         let shown = times.map(|seconds| time(Some(seconds)));
-        assert_eq!(shown, ["0us", "900us", "2.9ms", "41ms", "1.2s", "99.9s", "300s", "120m", "25h", "12d"]);
+        assert_eq!(
+            shown,
+            [
+                "0us", "900us", "2.9ms", "41ms", "1.2s", "99.9s", "300s", "120m", "25h", "12d"
+            ]
+        );
         let sizes = [0, 5 << 10, 1023 << 10, 5 << 20, 612 << 20, 5 << 30, u64::MAX];
-        assert_eq!(sizes.map(|size| bytes(Some(size))), ["0K", "5K", "1.0M", "5.0M", "612M", "5.0G", "16384P"]);
+        assert_eq!(
+            sizes.map(|size| bytes(Some(size))),
+            ["0K", "5K", "1.0M", "5.0M", "612M", "5.0G", "16384P"]
+        );
         let rates = [0.0, 0.4, 9.9, 912.4, 12_345.0];
         assert_eq!(rates.map(|it| rate(Some(it))), ["0", "0.4", "9.9", "912", "12k"]);
-        assert_eq!([9_999, 10_000, u64::MAX].map(count), ["9999", "10k", "18446744073G"]);
+        assert_eq!(
+            [9_999, 10_000, u64::MAX].map(count),
+            ["9999", "10k", "18446744073G"]
+        );
         let parts = [0.0, 0.004, 0.38, 1.0];
         assert_eq!(parts.map(|it| percent(Some(it))), ["0%", "0.4%", "38%", "100%"]);
         assert_eq!([time(None), bytes(None), rate(None), percent(None)], ["-"; 4]);

@@ -28,7 +28,10 @@ pub(crate) enum Task {
     Running,
     /// It sleeps outside of a system call, as in a page fault.
     Elsewhere,
-    Waits { call: Call, arguments: [u64; 6] },
+    Waits {
+        call: Call,
+        arguments: [u64; 6],
+    },
 }
 
 /// fcntl(2): F_SETLKW and F_OFD_SETLKW.
@@ -182,7 +185,8 @@ mod tests {
         }
         memory.push(3);
         assert_eq!(polled(&memory).collect::<Vec<_>>(), [7, 9]);
-        let fdinfo = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\ntfd: x\ntfd:       12 events: 1\n";
+        let fdinfo =
+            "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\ntfd: x\ntfd:       12 events: 1\n";
         assert_eq!(watched(fdinfo).collect::<Vec<_>>(), [5, 12]);
     }
 

@@ -49,9 +49,16 @@ pub(crate) enum Descriptor {
     File(String),
     Pipe,
     /// A connection to a port, and the port at this end.
-    Tcp { peer: String, port: u16, own_port: u16 },
+    Tcp {
+        peer: String,
+        port: u16,
+        own_port: u16,
+    },
     /// A unix connection: the path of its other end, and of this one.
-    Unix { peer: Option<String>, own: Option<String> },
+    Unix {
+        peer: Option<String>,
+        own: Option<String>,
+    },
     Unknown,
 }
 
@@ -175,7 +182,10 @@ fn is_port_of(port: u16, listen: &str) -> bool {
 fn is_database(path: &str) -> bool {
     let path = path.to_lowercase();
     let name = Path::new(&path);
-    let is_named = |part: &&str| name.iter().any(|component| component.to_string_lossy().contains(*part));
+    let is_named = |part: &&str| {
+        name.iter()
+            .any(|component| component.to_string_lossy().contains(*part))
+    };
     DATABASE_PATHS.iter().any(|part| is_named(&part))
 }
 
@@ -233,19 +243,41 @@ mod tests {
             (tcp(443, 50_000), Cause::Http, "127.0.0.1:443"),
             (tcp(4711, 50_000), Cause::Network, "127.0.0.1:4711"),
             (tcp(50_000, 9000), Cause::Client, ""),
-            (unix(Some("/run/mysqld/mysqld.sock"), None), Cause::Database, "/run/mysqld/mysqld.sock"),
-            (unix(Some("/run/postgresql/.s.PGSQL.5432"), None), Cause::Database, "/run/postgresql/.s.PGSQL.5432"),
+            (
+                unix(Some("/run/mysqld/mysqld.sock"), None),
+                Cause::Database,
+                "/run/mysqld/mysqld.sock",
+            ),
+            (
+                unix(Some("/run/postgresql/.s.PGSQL.5432"), None),
+                Cause::Database,
+                "/run/postgresql/.s.PGSQL.5432",
+            ),
             (unix(Some("/run/other"), None), Cause::Network, "/run/other"),
             (unix(None, None), Cause::Other, ""),
-            (Descriptor::File("/srv/big.csv".into()), Cause::Disk, "/srv/big.csv"),
+            (
+                Descriptor::File("/srv/big.csv".into()),
+                Cause::Disk,
+                "/srv/big.csv",
+            ),
             (Descriptor::Pipe, Cause::Process, "a pipe"),
             (Descriptor::Unknown, Cause::Other, ""),
         ] {
-            let finding = find(&waiting(Call::Descriptor, vec![descriptor.clone()]), "127.0.0.1:9000");
-            assert_eq!((finding.cause, finding.detail.as_str()), (cause, detail), "{descriptor:?}");
+            let finding = find(
+                &waiting(Call::Descriptor, vec![descriptor.clone()]),
+                "127.0.0.1:9000",
+            );
+            assert_eq!(
+                (finding.cause, finding.detail.as_str()),
+                (cause, detail),
+                "{descriptor:?}"
+            );
         }
         let own = unix(None, Some("/run/www.sock"));
-        assert_eq!(find(&waiting(Call::Several, vec![own]), "/run/www.sock").cause, Cause::Client);
+        assert_eq!(
+            find(&waiting(Call::Several, vec![own]), "/run/www.sock").cause,
+            Cause::Client
+        );
     }
 
     #[test]
