@@ -20,7 +20,9 @@ mod why;
 mod wire;
 
 use clap::Parser;
+use forkyard_base::text;
 use forkyard_host::control::AskError;
+use forkyard_sys::signal;
 use model::{Frame, Model};
 use source::{Source, SourceError};
 use std::io::{self, IsTerminal, Write};
@@ -79,9 +81,9 @@ pub fn main() -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has seen enough.
-        Err(TopError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(TopError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => signal::end_by_pipe(),
         Err(error) => {
-            eprintln!("forkyard: {error}");
+            eprintln!("forkyard: {}", text::line(&error.to_string()));
             let is_silent = matches!(error, TopError::Source(SourceError::Ask(AskError::Connect(..))));
             ExitCode::from(if is_silent {
                 EXIT_UNAVAILABLE
@@ -123,12 +125,26 @@ fn run(arguments: Arguments) -> Result<(), TopError> {
             false => plain(&frame, view, theme(ascii)),
         };
         let mut output = output.lock();
-        let written = output.write_all(text.as_bytes()).and_then(|()| output.flush());
+        let written = output
+            .write_all(escaped(&text).as_bytes())
+            .and_then(|()| output.flush());
         written.map_err(TopError::Write)?;
         if once {
             return Ok(());
         }
     }
+}
+
+/// Escapes what a terminal acts on, as JSON does, so that a document stays valid.
+fn escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match text::is_control(c) && c != '\n' {
+            true => shown += &format!("\\u{:04x}", u32::from(c)),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 fn plain(frame: &Frame, view: View, theme: Theme) -> String {

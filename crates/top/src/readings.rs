@@ -1,7 +1,8 @@
 //! What was read for one frame: the daemon's answers, and the kernel's about its processes.
 
 use crate::why::Finding;
-use crate::wire::{Crash, Route, Sample};
+use crate::wire::Route;
+use forkyard_protocol::control::{CrashLine, Status};
 use forkyard_protocol::jobs::Stats;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,14 +15,14 @@ pub(crate) struct Readings {
     pub(crate) at: f64,
     /// Seconds since 1970.
     pub(crate) time: u64,
-    pub(crate) status: Sample,
+    pub(crate) status: Status,
     /// Processes by pid.
     pub(crate) processes: BTreeMap<i32, ProcessReading>,
     /// Busy processes that were looked at.
     pub(crate) looks: Vec<Look>,
     /// Routes by pool, as far as they were asked for.
     pub(crate) routes: BTreeMap<String, Vec<Route>>,
-    pub(crate) crashes: Vec<Crash>,
+    pub(crate) crashes: Vec<CrashLine>,
     pub(crate) jobs: Option<Stats>,
     /// Requests that the daemon does not know.
     pub(crate) unknown: Vec<Part>,

@@ -4,11 +4,10 @@ use crate::look::observer::{MOST_LOOKS, Observer, Subject};
 use crate::look::schedule;
 use crate::model::processes;
 use crate::readings::{Part, ProcessReading, Readings};
-use crate::wire::{Crashes, Routes, Sample};
+use crate::wire::{Route, Routes};
 use forkyard_host::control::{AskError, Conversation};
+use forkyard_protocol::control::{Answer, CrashLine, PoolStatus, Request, Status};
 use forkyard_protocol::jobs::{JobsAnswer, Stats};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,18 +26,10 @@ const MOST_PROCESSES: usize = 2000;
 pub(crate) enum SourceError {
     #[error(transparent)]
     Ask(#[from] AskError),
-    #[error("the daemon answers something else: {0}")]
-    Nonsense(#[from] serde_json::Error),
+    #[error("the daemon answers something else")]
+    Unexpected,
     #[error("{0}")]
     Refused(String),
-}
-
-/// An answer, or a refusal.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Reply<T> {
-    Refusal { message: String },
-    Answer(T),
 }
 
 /// A daemon, and what was read before.
@@ -73,7 +64,11 @@ impl Source {
     pub(crate) fn read(&mut self, with_routes: bool) -> Result<Readings, SourceError> {
         let mut daemon = Conversation::begin(&self.socket)?.with_patience(PATIENCE)?;
         let at = self.begun.elapsed().as_secs_f64();
-        let status: Sample = ask(&mut daemon, &json!({"command": "status"}))?;
+        let status = match daemon.ask(&Request::Status {})? {
+            Answer::Status(status) => *status,
+            Answer::Error { message, .. } => return Err(SourceError::Refused(message)),
+            _ => return Err(SourceError::Unexpected),
+        };
         let processes = self.processes(&status);
         let mut readings = Readings {
             at,
@@ -85,44 +80,47 @@ impl Source {
         };
         self.look(&mut readings);
         self.frames += 1;
-        let crashes = self.part(Part::Crashes, &mut daemon, &json!({"command": "crashes"}))?;
-        readings.crashes = crashes.map_or_else(Vec::new, |answer: Crashes| answer.crashes);
+        readings.crashes = self.crashes(&mut daemon)?;
         if with_routes {
-            let mut pools: Vec<_> = readings.status.pools.iter().map(|pool| &pool.status).collect();
+            let mut pools: Vec<&PoolStatus> = readings.status.pools.iter().collect();
             pools.sort_by_key(|pool| std::cmp::Reverse(pool.counts.requests));
             for pool in pools.into_iter().take(MOST_POOLS_OF_ROUTES) {
-                let request = json!({"command": "routes", "pool": pool.name});
-                let answer: Option<Routes> = self.part(Part::Routes, &mut daemon, &request)?;
-                if let Some(answer) = answer {
-                    readings.routes.insert(pool.name.clone(), answer.routes);
-                }
+                let routes = self.routes(&mut daemon, &pool.name)?;
+                readings.routes.insert(pool.name.clone(), routes);
             }
         }
         readings.unknown.clone_from(&self.unknown);
         Ok(readings)
     }
 
-    /// Asks for a part, unless the daemon does not know it.
-    fn part<T: DeserializeOwned>(
-        &mut self,
-        part: Part,
-        daemon: &mut Conversation,
-        request: &serde_json::Value,
-    ) -> Result<Option<T>, SourceError> {
-        if self.unknown.contains(&part) {
-            return Ok(None);
+    fn crashes(&mut self, daemon: &mut Conversation) -> Result<Vec<CrashLine>, SourceError> {
+        if self.unknown.contains(&Part::Crashes) {
+            return Ok(Vec::new());
         }
-        match ask(daemon, request) {
-            Ok(answer) => Ok(Some(answer)),
-            Err(SourceError::Refused(_) | SourceError::Nonsense(_)) => {
-                self.unknown.push(part);
-                Ok(None)
+        match daemon.ask(&Request::Crashes { pool: None })? {
+            Answer::Crashes { crashes } => Ok(crashes),
+            // An older daemon, or one that tells only root.
+            _ => {
+                self.unknown.push(Part::Crashes);
+                Ok(Vec::new())
             }
-            Err(error) => Err(error),
         }
     }
 
-    fn processes(&self, status: &Sample) -> BTreeMap<i32, ProcessReading> {
+    fn routes(&mut self, daemon: &mut Conversation, pool: &str) -> Result<Vec<Route>, SourceError> {
+        if self.unknown.contains(&Part::Routes) {
+            return Ok(Vec::new());
+        }
+        let request = json!({"command": "routes", "pool": pool});
+        let answer = daemon.exchange(request.to_string().into_bytes())?;
+        let answer: Result<Routes, _> = serde_json::from_slice(&answer);
+        if answer.is_err() {
+            self.unknown.push(Part::Routes);
+        }
+        Ok(answer.map(|answer| answer.routes).unwrap_or_default())
+    }
+
+    fn processes(&self, status: &Status) -> BTreeMap<i32, ProcessReading> {
         let workers = processes::all(status).into_iter().filter_map(|it| it.pid);
         let preloaders = processes::preloaders(status).into_keys();
         let all = workers.chain(preloaders).take(MOST_PROCESSES);
@@ -173,17 +171,6 @@ impl Source {
         for (pid, process) in &mut readings.processes {
             process.memory = self.memory.get(pid).and_then(|(memory, _)| *memory);
         }
-    }
-}
-
-fn ask<T: DeserializeOwned>(
-    daemon: &mut Conversation,
-    request: &serde_json::Value,
-) -> Result<T, SourceError> {
-    let answer = daemon.exchange(request.to_string().into_bytes())?;
-    match serde_json::from_slice(&answer)? {
-        Reply::Answer(answer) => Ok(answer),
-        Reply::Refusal { message } => Err(SourceError::Refused(message)),
     }
 }
 

@@ -118,9 +118,9 @@ fn colours_are_used_only_where_they_are_wanted() {
 #[test]
 fn no_terminal_is_too_small_and_no_text_too_odd() {
     let mut odd = readings("after.json");
-    odd.status.pools[0].status.name = "\u{1b}[2J\u{5b57}\u{202e}e\u{301}\n".repeat(9);
-    odd.status.pools[1].status.limits.max_children = 0;
-    odd.status.pools[2].status.busy = u32::MAX;
+    odd.status.pools[0].name = "\u{1b}[2J\u{5b57}\u{202e}e\u{301}\n".repeat(9);
+    odd.status.pools[1].limits.max_children = 0;
+    odd.status.pools[2].busy = u32::MAX;
     let mut model = Model::default();
     model.push(readings("before.json"));
     let frames = [Frame::default(), frame(), model.push(odd)];
@@ -158,7 +158,7 @@ fn sizes() -> Vec<(u16, u16)> {
 #[test]
 fn a_name_can_not_command_the_terminal() {
     let mut odd = readings("after.json");
-    odd.status.pools[0].status.name = "\u{1b}[2J".to_owned();
+    odd.status.pools[0].name = "\u{1b}[2J".to_owned();
     let frame = Model::default().push(odd);
     for view in View::ALL {
         let shown = text(&drawn(&frame, &Screen::new(view), UNICODE, 120, 40));

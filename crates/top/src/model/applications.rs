@@ -46,11 +46,11 @@ const REMARKS: [(&str, &str); 4] = [
 pub(super) fn rows(span: Span<'_>) -> Vec<ApplicationRow> {
     let mut rows = Vec::new();
     for pool in &span.now.status.pools {
-        let name = &pool.status.name;
+        let name = &pool.name;
         for application in processes::applications(pool) {
             rows.push(row(span, name, application));
         }
-        let starting = pool.status.applications.iter().flat_map(|it| &it.starting);
+        let starting = pool.applications.iter().flat_map(|it| &it.starting);
         rows.extend(starting.map(|starting| ApplicationRow {
             pool: name.clone(),
             name: starting.application.clone(),
@@ -69,7 +69,7 @@ pub(super) fn rows(span: Span<'_>) -> Vec<ApplicationRow> {
 fn row(span: Span<'_>, pool: &str, application: &Value) -> ApplicationRow {
     let name = application["name"].as_str().unwrap_or("?");
     let before = span.before.and_then(|before| {
-        let pool = before.status.pools.iter().find(|it| it.status.name == pool)?;
+        let pool = before.status.pools.iter().find(|it| it.name == pool)?;
         processes::applications(pool).find(|it| it["name"].as_str() == Some(name))
     });
     let instances = || list(application, "instances");

@@ -1,7 +1,7 @@
 //! The view of what was slow and what failed.
 
 use super::Span;
-use crate::wire::PoolSample;
+use forkyard_protocol::control::PoolStatus;
 use forkyard_protocol::counters::ExitCause;
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ pub(super) fn rows(span: Span<'_>) -> Vec<FailureRow> {
     let pools = status.pools.iter().flat_map(|pool| {
         let before = span.before.and_then(|before| {
             let mut pools = before.status.pools.iter();
-            pools.find(|other| other.status.name == pool.status.name)
+            pools.find(|other| other.name == pool.name)
         });
         of_pool(pool, before)
     });
@@ -88,9 +88,9 @@ fn of(pool: &str, kind: Kind) -> FailureRow {
     }
 }
 
-fn of_pool(pool: &PoolSample, before: Option<&PoolSample>) -> Vec<FailureRow> {
-    let status = &pool.status;
-    let before = before.map(|before| &before.status.counts);
+fn of_pool(pool: &PoolStatus, before: Option<&PoolStatus>) -> Vec<FailureRow> {
+    let status = pool;
+    let before = before.map(|before| &before.counts);
     let (name, counts) = (status.name.as_str(), &status.counts);
     let new = |now: u64, before: Option<u64>| now.checked_sub(before?);
     let mut rows = Vec::new();

@@ -32,10 +32,10 @@ impl History {
     pub(super) fn push(&mut self, now: &Readings) {
         let pools = &now.status.pools;
         self.busy
-            .retain(|name, _| pools.iter().any(|pool| pool.status.name == *name));
+            .retain(|name, _| pools.iter().any(|pool| pool.name == *name));
         for pool in pools {
-            let (busy, all) = (processes::busy(pool), pool.status.limits.max_children);
-            let line = self.busy.entry(pool.status.name.clone()).or_default();
+            let (busy, all) = (processes::busy(pool), pool.limits.max_children);
+            let line = self.busy.entry(pool.name.clone()).or_default();
             line.push_back((f64::from(busy) / f64::from(all.max(1))).clamp(0.0, 1.0));
             line.drain(..line.len().saturating_sub(FRAMES));
         }

@@ -3,9 +3,10 @@
 use super::processes::{self, is_owners};
 use super::why::{Times, Why};
 use super::{Span, Totals};
-use crate::histogram::Buckets;
+use crate::histogram::{Buckets, added};
 use crate::readings::{Readings, Schedule};
-use crate::wire::{Numbers, PoolSample};
+use forkyard_protocol::control::PoolStatus;
+use forkyard_protocol::numbers::{PoolNumbers, quantile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -101,11 +102,11 @@ pub(super) fn totals(rows: &[PoolRow]) -> Totals {
     }
 }
 
-fn row(span: Span<'_>, pool: &PoolSample, preloaders: &BTreeMap<i32, u64>) -> PoolRow {
-    let status = &pool.status;
+fn row(span: Span<'_>, pool: &PoolStatus, preloaders: &BTreeMap<i32, u64>) -> PoolRow {
+    let status = pool;
     let before = span.before.and_then(|before| {
         let mut pools = before.status.pools.iter();
-        pools.find(|other| other.status.name == status.name)
+        pools.find(|other| other.name == status.name)
     });
     let changes = Changes::of(pool, before);
     let share = |seconds: Option<f64>| Some((seconds? / span.seconds?).clamp(0.0, 1.0));
@@ -143,7 +144,7 @@ fn row(span: Span<'_>, pool: &PoolSample, preloaders: &BTreeMap<i32, u64>) -> Po
             .map(|(bytes, seconds)| bytes as f64 / seconds),
         aborted: changes.aborted,
         timed_out: changes.timed_out,
-        slow: before.and_then(|before| status.counts.slow.checked_sub(before.status.counts.slow)),
+        slow: before.and_then(|before| status.counts.slow.checked_sub(before.counts.slow)),
         cpu: cpu.zip(span.seconds).map(|(cpu, seconds)| cpu / seconds),
         memory: memory(span.now, pool, preloaders),
         why: why(span, pool, before, &changes, cpu).unwrap_or_default(),
@@ -173,19 +174,19 @@ struct Changes {
 }
 
 impl Changes {
-    fn of(now: &PoolSample, before: Option<&PoolSample>) -> Changes {
-        let numbers = |pool: &'_ PoolSample| pool.numbers.clone();
-        let Some((now, before)) = numbers(now).zip(before.and_then(numbers)) else {
+    fn of(now: &PoolStatus, before: Option<&PoolStatus>) -> Changes {
+        let before = before.and_then(|before| before.numbers.as_deref());
+        let Some((now, before)) = now.numbers.as_deref().zip(before) else {
             return Changes::default();
         };
-        let grown = |of: fn(&Numbers) -> f64| Some(of(&now) - of(&before)).filter(|grown| *grown >= 0.0);
-        let counted = |of: fn(&Numbers) -> u64| of(&now).checked_sub(of(&before));
-        let requests = |of: &Numbers| of.requests.sum();
-        let failed = |of: &Numbers| of.requests.server_error.saturating_add(of.requests.none);
-        let all = requests(&now)
-            .checked_sub(requests(&before))
+        let grown = |of: fn(&PoolNumbers) -> f64| Some(of(now) - of(before)).filter(|grown| *grown >= 0.0);
+        let counted = |of: fn(&PoolNumbers) -> u64| of(now).checked_sub(of(before));
+        let requests = |of: &PoolNumbers| of.requests.counts().into_iter().fold(0, u64::saturating_add);
+        let failed = |of: &PoolNumbers| of.requests.server_error.saturating_add(of.requests.none);
+        let all = requests(now)
+            .checked_sub(requests(before))
             .filter(|count| *count > 0);
-        let errors = failed(&now).checked_sub(failed(&before));
+        let errors = failed(now).checked_sub(failed(before));
         Changes {
             busy_seconds: grown(|it| it.busy_seconds),
             saturated_seconds: grown(|it| it.saturated_seconds),
@@ -195,8 +196,8 @@ impl Changes {
             aborted: counted(|it| it.aborted),
             timed_out: counted(|it| it.timed_out),
             errors: errors.zip(all).map(|(errors, all)| errors as f64 / all as f64),
-            run: now.run.buckets.since(&before.run.buckets),
-            wait: now.wait.buckets.since(&before.wait.buckets),
+            run: added(&now.run.buckets, &before.run.buckets),
+            wait: added(&now.wait.buckets, &before.wait.buckets),
         }
     }
 
@@ -207,39 +208,39 @@ impl Changes {
 
 /// Returns a quantile of microseconds in seconds.
 fn seconds(buckets: &Buckets, part: f64) -> Option<f64> {
-    buckets.quantile(part).map(|micros| micros / 1e6)
+    quantile(buckets, part).map(|micros| micros / 1e6)
 }
 
-fn requests(pool: &PoolSample) -> u64 {
+fn requests(pool: &PoolStatus) -> u64 {
     let accepted =
         |application: &serde_json::Value| application["counters"]["accepted"].as_u64().unwrap_or(0);
     match is_owners(pool) {
         true => processes::applications(pool)
             .map(accepted)
             .fold(0, u64::saturating_add),
-        false => pool.status.counts.requests,
+        false => pool.counts.requests,
     }
 }
 
-fn idle(pool: &PoolSample, busy: u32) -> u32 {
+fn idle(pool: &PoolStatus, busy: u32) -> u32 {
     let all = u32::try_from(processes::of_pool(pool).len()).unwrap_or(u32::MAX);
     match is_owners(pool) {
         true => all.saturating_sub(busy),
-        false => pool.status.idle,
+        false => pool.idle,
     }
 }
 
 /// Returns the processor time of a pool in the interval, in seconds.
-fn cpu_seconds(span: Span<'_>, pool: &PoolSample, before: Option<&PoolSample>) -> Option<f64> {
+fn cpu_seconds(span: Span<'_>, pool: &PoolStatus, before: Option<&PoolStatus>) -> Option<f64> {
     if is_owners(pool) {
         return schedule(span, pool).map(|grown| grown.run_ns as f64 / 1e9);
     }
-    let grown = pool.status.cpu_ms.checked_sub(before?.status.cpu_ms)?;
+    let grown = pool.cpu_ms.checked_sub(before?.cpu_ms)?;
     Some(grown as f64 / 1e3)
 }
 
 /// Returns how much the times of a pool's processes have grown; `None` if they can't be read.
-fn schedule(span: Span<'_>, pool: &PoolSample) -> Option<Schedule> {
+fn schedule(span: Span<'_>, pool: &PoolStatus) -> Option<Schedule> {
     let grown = processes::of_pool(pool)
         .into_iter()
         .filter_map(|process| grown(span, process.pid?));
@@ -262,12 +263,12 @@ pub(super) fn grown(span: Span<'_>, pid: i32) -> Option<Schedule> {
 /// Divides the busy time of the interval.
 fn why(
     span: Span<'_>,
-    pool: &PoolSample,
-    before: Option<&PoolSample>,
+    pool: &PoolStatus,
+    before: Option<&PoolStatus>,
     changes: &Changes,
     cpu: Option<f64>,
 ) -> Option<Why> {
-    let (name, seconds) = (&pool.status.name, span.seconds?);
+    let (name, seconds) = (&pool.name, span.seconds?);
     // Workers that were busy at both ends, with requests that have not ended, or for a daemon that does not count.
     let at_ends = f64::from(processes::busy(pool)) + f64::from(before.map_or(0, processes::busy));
     // A request that ended may have begun long before the interval.
@@ -289,7 +290,7 @@ fn why(
 }
 
 /// Returns the memory of a pool's processes, and its part of preloaders that serve several pools.
-fn memory(now: &Readings, pool: &PoolSample, preloaders: &BTreeMap<i32, u64>) -> Option<u64> {
+fn memory(now: &Readings, pool: &PoolStatus, preloaders: &BTreeMap<i32, u64>) -> Option<u64> {
     let of = |pid: i32| now.processes.get(&pid)?.memory;
     let workers = processes::of_pool(pool)
         .into_iter()

@@ -1,6 +1,6 @@
 //! The processes of a status that answer requests: workers, programs, and instances of applications.
 
-use crate::wire::{PoolSample, Sample};
+use forkyard_protocol::control::{PoolStatus, Status};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,11 +42,11 @@ pub(crate) enum Kind {
 /// Stages of a worker without a request.
 const IDLE: [&str; 2] = ["Idle", "Creating"];
 
-pub(crate) fn all(status: &Sample) -> Vec<Process<'_>> {
+pub(crate) fn all(status: &Status) -> Vec<Process<'_>> {
     status.pools.iter().flat_map(of_pool).collect()
 }
 
-pub(crate) fn of_pool(pool: &PoolSample) -> Vec<Process<'_>> {
+pub(crate) fn of_pool(pool: &PoolStatus) -> Vec<Process<'_>> {
     let mut found = of_generations(pool);
     let known: BTreeSet<i32> = found.iter().filter_map(|process| process.pid).collect();
     for application in applications(pool) {
@@ -67,8 +67,8 @@ pub(crate) fn of_pool(pool: &PoolSample) -> Vec<Process<'_>> {
     found
 }
 
-fn of_generations(pool: &PoolSample) -> Vec<Process<'_>> {
-    let (pool, mut found) = (&pool.status, Vec::new());
+fn of_generations(pool: &PoolStatus) -> Vec<Process<'_>> {
+    let mut found = Vec::new();
     for generation in &pool.generations {
         let workers = generation.workers.iter().map(|worker| {
             let mark = if worker.query.is_empty() { "" } else { "?" };
@@ -110,15 +110,15 @@ fn of_generations(pool: &PoolSample) -> Vec<Process<'_>> {
 }
 
 fn instance_of<'s>(
-    pool: &'s PoolSample,
+    pool: &'s PoolStatus,
     application: Option<&'s str>,
     pid: Option<i32>,
     instance: &'s Value,
 ) -> Process<'s> {
     let sessions = instance["sessions"].as_u64().unwrap_or(0);
     Process {
-        pool: &pool.status.name,
-        listen: &pool.status.listen,
+        pool: &pool.name,
+        listen: &pool.listen,
         pid,
         kind: Kind::Instance,
         state: instance["state"].as_str().unwrap_or("?"),
@@ -133,8 +133,8 @@ fn instance_of<'s>(
 }
 
 /// Returns the applications of an application pool, as its router reports them.
-pub(crate) fn applications(pool: &PoolSample) -> impl Iterator<Item = &Value> {
-    let view = pool.status.applications.as_ref().and_then(|it| it.view.as_ref());
+pub(crate) fn applications(pool: &PoolStatus) -> impl Iterator<Item = &Value> {
+    let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
     view.into_iter().flat_map(|view| list(view, "applications"))
 }
 
@@ -147,21 +147,21 @@ fn pid(instance: &Value) -> Option<i32> {
 }
 
 /// Whether the status is an owner's: it lacks the pool's own numbers.
-pub(super) fn is_owners(pool: &PoolSample) -> bool {
-    pool.status.applications.is_some() && pool.status.counts.starts == 0
+pub(super) fn is_owners(pool: &PoolStatus) -> bool {
+    pool.applications.is_some() && pool.counts.starts == 0
 }
 
 /// Returns the number of busy workers.
-pub(super) fn busy(pool: &PoolSample) -> u32 {
+pub(super) fn busy(pool: &PoolStatus) -> u32 {
     let busy = of_pool(pool).iter().filter(|process| process.is_busy).count();
     match is_owners(pool) {
         true => u32::try_from(busy).unwrap_or(u32::MAX),
-        false => pool.status.busy,
+        false => pool.busy,
     }
 }
 
 /// Returns all processes of the pools with what they share: the pools of each preloader.
-pub(crate) fn preloaders(status: &Sample) -> BTreeMap<i32, u64> {
+pub(crate) fn preloaders(status: &Status) -> BTreeMap<i32, u64> {
     let mut pools: BTreeMap<i32, u64> = BTreeMap::new();
     for pool in &status.pools {
         let own: BTreeSet<i32> = of_preloaders(pool).collect();
@@ -172,6 +172,6 @@ pub(crate) fn preloaders(status: &Sample) -> BTreeMap<i32, u64> {
     pools
 }
 
-pub(crate) fn of_preloaders(pool: &PoolSample) -> impl Iterator<Item = i32> {
-    pool.status.generations.iter().filter_map(|it| it.preloader)
+pub(crate) fn of_preloaders(pool: &PoolStatus) -> impl Iterator<Item = i32> {
+    pool.generations.iter().filter_map(|it| it.preloader)
 }

@@ -191,12 +191,14 @@ fn is_database(path: &str) -> bool {
 
 /// Returns what a function of the kernel waits for; its name is all that is known in a page fault.
 fn of_function(function: &str) -> Option<Finding> {
-    const FUNCTIONS: [(&str, Cause); 9] = [
+    const FUNCTIONS: [(&str, Cause); 10] = [
         ("futex", Cause::Lock),
         ("flock", Cause::Lock),
         ("posix_lock", Cause::Lock),
         ("nanosleep", Cause::Sleep),
         ("pipe", Cause::Process),
+        // The other end of a FIFO is not open yet.
+        ("wait_for_partner", Cause::Process),
         ("do_wait", Cause::Process),
         ("folio_wait", Cause::Disk),
         ("io_schedule", Cause::Disk),
