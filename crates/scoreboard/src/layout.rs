@@ -9,9 +9,9 @@
 //! | page | words in use | for |
 //! | --- | --- | --- |
 //! | header | 0–33, 64–511 | status, refusals, bits of slots |
-//! | slot | 0–494 | the present worker and its request |
-//! | gate | 0–475 | busy slots, saturated time, waits |
-//! | numbers | 0–1041, 1152–2559 | sums and histograms; routes |
+//! | slot | 0–506 | the present worker and its request |
+//! | gate | 0–472 | busy slots, saturated time, waits |
+//! | numbers | 0–1038, 1056–1126, 1152–2559 | sums and histograms; routes |
 //! | received | all | the bytes of a request whose worker was killed |
 
 use forkyard_sys::received::PAGES;

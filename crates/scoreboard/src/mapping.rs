@@ -6,6 +6,8 @@ use super::layout::{
     received_page, slot,
 };
 use super::numbers::Counters;
+use forkyard_base::tick::Tick;
+use forkyard_protocol::numbers::Numbers;
 use forkyard_sys::Result;
 use forkyard_sys::received::{MOST_BYTES, PAGES};
 use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words, size_in_pages};
@@ -130,6 +132,29 @@ impl Board {
         Ok(Board { memory, words })
     }
 
+    /// Counts the unfinished request of a slot's dead worker.
+    pub fn settle(&self, index: usize, now: Tick) {
+        if let (Some(counters), Some(page)) = (self.counters(index), self.slot(index)) {
+            counters.settle(page, now);
+        }
+        if let Some(gate) = self.gate().filter(|_| index < self.slots) {
+            gate.leave(index, now);
+        }
+    }
+
+    /// Returns the sums of all slots. Untrusted.
+    pub fn numbers(&self, now: Tick) -> Numbers {
+        let mut sum = Numbers::default();
+        for counters in (0..self.slots).filter_map(|index| self.counters(index)) {
+            sum.add(&counters.read(now));
+        }
+        if let Some(gate) = self.gate() {
+            sum.saturated_ns = gate.saturated_ns(now);
+            sum.queue_ns = gate.queue_ns();
+        }
+        sum
+    }
+
     fn pages_from(&self, first: usize, count: usize) -> Option<&[AtomicU64]> {
         let words = self.all.words();
         words.get(first * PAGE_WORDS..(first + count) * PAGE_WORDS)
@@ -217,7 +242,6 @@ mod tests {
     use super::super::slot_writer::SlotWriter;
     use super::super::{header, slot_reader};
     use super::*;
-    use forkyard_base::tick::Tick;
     use forkyard_sys::process::{Ended, Side, exit_now, fork, reap_pid};
 
     #[test]

@@ -70,20 +70,19 @@ impl Generation {
 impl Generation {
     /// Returns the numbers of its present and past workers.
     pub(super) fn numbers(&self, now: Tick) -> Numbers {
-        let mut sum = Numbers::default();
         let Some(resources) = &self.resources else {
-            return sum;
+            return Numbers::default();
         };
-        let board = &resources.board;
-        for counters in (0..board.slots()).filter_map(|index| board.counters(index)) {
-            sum.add(&counters.read(now));
+        let sum = resources.board.numbers(now);
+        match self.is_ordered() {
+            // An application's workers are only a part of its pool's.
+            true => Numbers {
+                saturated_ns: 0,
+                queue_ns: 0,
+                ..sum
+            },
+            false => sum,
         }
-        // An application's workers are only a part of its pool's.
-        if let Some(gate) = board.gate().filter(|_| !self.is_ordered()) {
-            sum.saturated_ns = gate.saturated_ns(now);
-            sum.queue_ns = gate.queue_ns();
-        }
-        sum
     }
 
     /// Its workers' rewinds: count, nanoseconds, pages.
