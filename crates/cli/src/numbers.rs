@@ -1,6 +1,7 @@
 //! A pool's numbers as text: busy time, percentiles, classes.
 
 use forkyard_protocol::control::PoolStatus;
+use forkyard_protocol::history::LastHour;
 use forkyard_protocol::numbers::{Distribution, PoolNumbers, StatusClass};
 use std::fmt::Write as _;
 
@@ -30,7 +31,26 @@ pub(super) fn lines(pool: &PoolStatus) -> String {
         numbers.aborted,
         numbers.timed_out
     );
+    if let Some(hour) = &numbers.last_hour {
+        let _ = writeln!(text, "  {}", last_hour(hour));
+    }
     text
+}
+
+fn last_hour(hour: &LastHour) -> String {
+    let wait = |bound: Option<u64>| match bound {
+        Some(bound) => format!("at most {}", duration(bound as f64 * 1e3)),
+        None => "more than 5 s".to_owned(),
+    };
+    format!(
+        "last hour: {} requests, {} errors, {:.2} busy workers; 95 % waited {}; worst minute {} min ago: {}",
+        hour.requests,
+        hour.errors,
+        hour.busy_workers,
+        wait(hour.wait_p95_at_most_ms),
+        hour.worst_minutes_ago,
+        wait(hour.worst_wait_p95_at_most_ms)
+    )
 }
 
 fn percentiles(of: &Distribution, parts: &[u32]) -> String {

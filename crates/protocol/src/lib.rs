@@ -25,6 +25,7 @@ pub mod channel;
 pub mod control;
 pub mod counters;
 pub mod handover;
+pub mod history;
 pub mod inspector;
 pub mod jobs;
 pub mod keeper;

@@ -2,6 +2,7 @@
 //!
 //! All are sums that never fall: the difference of two readings covers all of the time between them.
 
+use crate::history::{History, LastHour};
 use forkyard_base::scale::{self, BUCKETS, IN_OCTAVE};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +127,7 @@ pub struct Numbers {
     pub cpu: Histogram,
     /// Peak memory; buckets and sum in KiB.
     pub memory: Histogram,
+    pub history: History,
 }
 
 impl Numbers {
@@ -148,6 +150,7 @@ impl Numbers {
         self.wait.add(&other.wait);
         self.cpu.add(&other.cpu);
         self.memory.add(&other.memory);
+        self.history.add(&other.history);
     }
 
     pub fn is_nothing(&self) -> bool {
@@ -176,6 +179,8 @@ pub struct PoolNumbers {
     pub wait: Distribution,
     pub cpu: Distribution,
     pub memory: Distribution,
+    /// `None` without a request in the last hour.
+    pub last_hour: Option<LastHour>,
 }
 
 /// Requests by the class of their status.
@@ -240,8 +245,8 @@ impl Distribution {
 }
 
 impl PoolNumbers {
-    /// `terminated`: requests that the master ended after their time limit.
-    pub fn new(of: &Numbers, cpu_ms: u64, terminated: u64) -> PoolNumbers {
+    /// `terminated`: requests that the master ended after their time limit. `minute`: the present one.
+    pub fn new(of: &Numbers, cpu_ms: u64, terminated: u64, minute: u64) -> PoolNumbers {
         let [
             informational,
             success,
@@ -272,6 +277,7 @@ impl PoolNumbers {
             wait: time(&of.wait),
             cpu: time(&of.cpu),
             memory: Distribution::new(&of.memory, of.memory.sum as f64),
+            last_hour: of.history.last_hour(minute),
         }
     }
 }

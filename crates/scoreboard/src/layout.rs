@@ -11,7 +11,7 @@
 //! | header | 0–33, 64–511 | status, refusals, bits of slots |
 //! | slot | 0–506 | the present worker and its request |
 //! | gate | 0–472 | busy slots, saturated time, waits |
-//! | numbers | 0–1038, 1056–1126, 1152–2559 | sums and histograms; routes |
+//! | numbers | 0–1038, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
 //! | received | all | the bytes of a request whose worker was killed |
 
 use forkyard_sys::received::PAGES;
@@ -19,7 +19,7 @@ use forkyard_sys::received::PAGES;
 /// Pages before the first slot.
 pub const HEADER_PAGES: usize = 1;
 /// Pages of a slot's numbers.
-pub const NUMBERS_PAGES: usize = 5;
+pub const NUMBERS_PAGES: usize = 6;
 
 /// Returns the pages of a scoreboard without numbers, as older programs make it.
 pub const fn pages_without_numbers(slots: usize) -> usize {
@@ -231,6 +231,9 @@ pub mod numbers {
     pub const ROUTE_NAME: usize = ROUTE_HISTOGRAM + ROUTE_BUCKETS / 2;
     pub const ROUTE_NAME_BYTES: usize = 128;
     pub const ROUTE_WORDS: usize = ROUTE_NAME + ROUTE_NAME_BYTES / 8;
+    /// Rows of the last hour's minutes ([`minutes`](super::super::minutes)).
+    pub const MINUTES: usize = ROUTE_ROWS + ROUTES * ROUTE_WORDS;
+    pub const MINUTE_WORDS: usize = 8;
 }
 
 #[cfg(test)]
@@ -253,7 +256,8 @@ mod tests {
         const { assert!(gate::MEASUREMENTS + gate::MEASUREMENTS_KEPT <= PAGE_WORDS) };
         const { assert!(numbers::TIMED_OUT < numbers::ROUTE_KEYS) };
         const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
-        const END: usize = numbers::ROUTE_ROWS + numbers::ROUTES * numbers::ROUTE_WORDS;
+        const END: usize =
+            numbers::MINUTES + forkyard_protocol::history::MINUTES as usize * numbers::MINUTE_WORDS;
         const { assert!(END <= NUMBERS_PAGES * PAGE_WORDS) };
     }
 }

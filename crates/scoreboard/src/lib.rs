@@ -10,6 +10,7 @@ pub mod header;
 pub mod layout;
 pub mod load;
 mod mapping;
+pub mod minutes;
 pub mod numbers;
 pub mod refusals;
 pub mod routes;

@@ -20,6 +20,8 @@ pub struct FinishedRequest {
     /// `None` for a WebSocket or another endless connection.
     pub run: Option<Duration>,
     pub wait: Duration,
+    /// When it ended; zero: no minute counts it.
+    pub ended: Tick,
     pub class: StatusClass,
     /// Processor time in microseconds, if known.
     pub cpu_micros: Option<u64>,
@@ -90,6 +92,10 @@ impl<'a> Counters<'a> {
         if let Some(run) = request.run {
             self.record(at::RUN, micros(run), at::RUN_SUM, nanos(run));
             self.record(at::WAIT, micros(request.wait), at::WAIT_SUM, nanos(request.wait));
+            if request.ended != Tick::ZERO {
+                let is_error = matches!(request.class, StatusClass::ServerError | StatusClass::None);
+                self.in_minute(request.ended, run, request.wait, is_error);
+            }
         }
         if let Some(cpu) = request.cpu_micros {
             self.record(at::CPU, cpu, at::CPU_SUM, cpu.saturating_mul(1_000));
@@ -136,6 +142,7 @@ impl<'a> Counters<'a> {
             let run = now.since(Tick::from_nanos(slot_reader::word(page, slot::TAKEN)));
             self.finished(&FinishedRequest {
                 run: Some(run),
+                ended: now,
                 ..FinishedRequest::default()
             });
             let routes = self.routes();
@@ -168,6 +175,7 @@ impl<'a> Counters<'a> {
             wait: self.histogram(at::WAIT, at::WAIT_SUM),
             cpu: self.histogram(at::CPU, at::CPU_SUM),
             memory: self.histogram(at::MEMORY, at::MEMORY_SUM),
+            history: self.history(),
         }
     }
 }
@@ -195,6 +203,7 @@ mod tests {
         counters.finished(&FinishedRequest {
             run: Some(Duration::from_micros(900)),
             wait: Duration::from_micros(3),
+            ended: at(12),
             class: StatusClass::of(404),
             cpu_micros: Some(800),
             memory: Some(3 << 20),

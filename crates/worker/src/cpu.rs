@@ -57,6 +57,7 @@ impl Service {
         let request = FinishedRequest {
             run: Some(tally.ended.unwrap_or(now).since(self.taken)),
             wait: std::mem::take(&mut tally.waited),
+            ended: now,
             class: tally.answer.class(),
             cpu_micros: Some(cpu_micros),
             memory: tally.memory,

@@ -180,6 +180,7 @@ impl WorkerState {
             let finished = FinishedRequest {
                 run: (!is_endless).then(|| now.since(request.taken)),
                 wait: request.waited,
+                ended: now,
                 class: request.status.class(),
                 cpu_micros: None,
                 memory: self.wear.known_peak(),

@@ -6,6 +6,7 @@ use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use forkyard_core::master::exit_causes::cause;
 use forkyard_protocol::counters::{ExitCause, PoolCounters};
 use forkyard_rewind::Unrewindable;
+use forkyard_scoreboard::minutes::minute_of;
 use forkyard_scoreboard::{refusals, slot_reader};
 use forkyard_sys::clock;
 use std::collections::HashMap;
@@ -101,12 +102,18 @@ impl Pools {
     }
 
     pub(super) fn take_over_counts(&mut self, id: GenerationId) {
-        let counted = self.generations.get(&id).map(|it| PoolCounters {
-            numbers: it.numbers(clock::now()),
-            ..it.reading().counts
+        let now = clock::now();
+        let counted = self.generations.get(&id).map(|it| {
+            let mut numbers = it.numbers(now);
+            numbers.history.coarsen(minute_of(now));
+            PoolCounters {
+                numbers,
+                ..it.reading().counts
+            }
         });
         if let (Some(counted), Some(counters)) = (counted, self.tally_of(id)) {
             counters.add(&counted);
+            counters.numbers.history.coarsen(minute_of(now));
         }
     }
 }

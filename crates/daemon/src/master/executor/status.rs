@@ -15,6 +15,7 @@ use forkyard_core::master::failed_starts::KeptReport;
 use forkyard_host::listen::{Listener, ListenerState};
 use forkyard_protocol::control::{self as protocol, Answer, Format, LastError, Status, WorkerLimits};
 use forkyard_protocol::numbers::PoolNumbers;
+use forkyard_scoreboard::minutes::minute_of;
 use forkyard_scoreboard::{RequestStage, slot_reader};
 use forkyard_sys::clock::{self, ProcessClock};
 use forkyard_sys::invocation::{self, Invocation};
@@ -57,7 +58,7 @@ impl StatusSource<'_> {
             counts.add(&reading.counts);
             let cpu_ms = (counts.gone_cpu_us + reading.cpu_us) / 1000;
             let numbers = std::mem::take(&mut counts.numbers);
-            let numbers = PoolNumbers::new(&numbers, cpu_ms, counts.terminated);
+            let numbers = PoolNumbers::new(&numbers, cpu_ms, counts.terminated, minute_of(now));
             let queue = pool.listen_queue();
             let trouble = unreachable(listener);
             let settings = own.iter().map(|(_, generation)| &generation.settings.pool);
