@@ -1,5 +1,8 @@
 //! Workers that die at work: the report, the list, and the request that is sent again.
 
+mod programs;
+mod received;
+
 use crate::support::prelude::*;
 
 const SETTINGS: &str = "pm = \"static\"\nmax_children = 1\ncatch_workers_output = true\n";
@@ -102,6 +105,9 @@ fn a_death_at_work_has_a_report_with_its_cause() {
         );
         let report = report(&daemon, &crash);
         assert_eq!(text(&report["request"], "script"), text(&crash, "script"));
+        let is_kept = kind != "exit" && !cause.contains("SIGKILL");
+        let source = if is_kept { "received" } else { "scoreboard" };
+        assert_eq!(text(&report["request"], "source"), source, "{code}");
         assert!(
             report["diagnostics"]["subprocess"]["peak_memory"].as_u64() > Some(1 << 20),
             "{report}"
@@ -127,148 +133,6 @@ fn a_death_at_work_has_a_report_with_its_cause() {
     let report = report(&daemon, &crash);
     assert_eq!(text(&report["diagnostics"], "stage"), "Running");
     assert_eq!(report["diagnostics"]["subprocess"]["pid"], worker);
-}
-
-/// An application that dies of `?how`, in each kind of pool.
-fn kinds() -> Daemon {
-    place_library();
-    let daemon = Daemon::start(|dir| {
-        let code = "import ctypes, os\ndef application(environ, start_response):\n    \
-            how = environ['QUERY_STRING'][4:8]\n    \
-            if how == 'segv':\n        ctypes.string_at(8)\n    \
-            if how == 'exit':\n        os._exit(4)\n    os.kill(os.getpid(), 9)\n";
-        let apps = dir.join("apps/one");
-        fs::create_dir_all(&apps).expect("mkdir");
-        for root in [dir, &apps] {
-            fs::write(root.join("passenger_wsgi.py"), code).expect("write");
-        }
-        if is_root() {
-            for path in [apps.clone(), apps.join("passenger_wsgi.py")] {
-                chown(path, Some(33), Some(33)).expect("chown");
-            }
-        }
-        let path = dir.display();
-        let sites = format!(
-            "\n[pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\n\
-             routing = \"application\"\n[pool.sites.applications]\ndirectories = [\"{path}/apps\"]\nmin_uid = 1\n"
-        );
-        let php = format!(
-            "runtime = \"php\"\nversion = \"{}\"\nphp_admin_value = {{ \"ffi.enable\" = \"1\" }}\n",
-            env!("FORKYARD_PHP")
-        );
-        let dynamic = "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
-        with_control(dir)
-            + &pool(dir, "www", SETTINGS, &php)
-            + &pool(dir, "dynamic", dynamic, &php)
-            + &pool(dir, "ondemand", "pm = \"ondemand\"\nmax_children = 1\n", &php)
-            + &pool(dir, "wsgi", SETTINGS, &application_in("wsgi", dir, ""))
-            + &sites
-    });
-    daemon.write(
-        "dies.php",
-        "<?php if ($_GET['how'] == 'segv') { FFI::string(FFI::cast('char*', 8), 1); } \
-         if ($_GET['how'] == 'exit') { FFI::cdef('void _exit(int);')->_exit(4); } posix_kill(getmypid(), 9); sleep(60);",
-    );
-    daemon
-}
-
-#[test]
-fn a_report_has_all_parameters_if_the_worker_could_keep_them() {
-    let daemon = kinds();
-    let mut count = 0;
-    for pool in ["www", "dynamic", "ondemand", "wsgi", "sites"] {
-        for (how, is_kept) in [("segv", true), ("exit", false), ("kill", false)] {
-            let query = format!("how={how}&token=abc");
-            let params = Params::get(&daemon.dir, "dies.php", &query)
-                .with("HTTP_COOKIE", "a=abc")
-                .with("HTTP_AUTHORIZATION", "Basic abc")
-                .with("HTTP_REFERER", "https://x/?password=abc&b=2")
-                .with("HTTP_X_MARK", "here")
-                .with(
-                    "FORKYARD_APP_ROOT",
-                    &daemon.dir.join("apps/one").display().to_string(),
-                );
-            let _answer = daemon.send(pool, &params).answer();
-            count += 1;
-            let crash = next(&daemon, count);
-            let report = report(&daemon, &crash);
-            assert_lacks(&report.to_string(), "abc");
-            let request = &report["request"];
-            let source = if is_kept { "received" } else { "scoreboard" };
-            assert_eq!(text(request, "source"), source, "{pool}, {how}: {report}");
-            assert_eq!(text(request, "query"), format!("how={how}&token=[hidden]"));
-            let shown = daemon.shown(&["error", text(&crash, "id")]);
-            assert_eq!(shown.contains("HTTP_X_MARK=here\n"), is_kept, "{shown}");
-            assert_eq!(
-                shown.contains("the scoreboard, which has only"),
-                !is_kept,
-                "{shown}"
-            );
-            for (name, value) in [
-                ("HTTP_COOKIE", "[hidden]"),
-                ("HTTP_AUTHORIZATION", "[hidden]"),
-                ("HTTP_REFERER", "https://x/?password=[hidden]&b=2"),
-                ("REQUEST_URI", &format!("/dies.php?how={how}&token=[hidden]")),
-                ("HTTP_X_MARK", "here"),
-            ] {
-                let value = if is_kept { value } else { "" };
-                assert_eq!(text(&request["params"], name), value, "{pool}, {how}");
-            }
-        }
-    }
-    assert_lacks(&daemon.log(), "abc");
-}
-
-#[test]
-fn parameters_that_come_in_pieces_are_kept_and_a_body_is_not() {
-    let daemon = daemon("");
-    let die = "FFI::string(FFI::cast('char*', 8), 1);";
-    daemon.write(
-        "dies.php",
-        &format!("<?php strlen(file_get_contents('php://input')); {die}"),
-    );
-    let body = "the body".repeat(4);
-    let params = Params::get(&daemon.dir, "dies.php", "a=1").posting(body.len());
-    let long = params.clone().with("HTTP_X_LONG", &"x".repeat(3_000));
-    let pairs = long.pairs();
-    let mut wire = Vec::new();
-    let request = fastcgi::Request {
-        params: &pairs,
-        body: body.as_bytes(),
-        ..fastcgi::Request::default()
-    };
-    request.encode(&mut wire);
-    let mut client = daemon.client("www");
-    for piece in [&wire[..16], &wire[16..100], &wire[100..2_000], &wire[2_000..]] {
-        client.send_raw(piece).expect("send");
-        wait_until("the worker to read", || {
-            daemon.status(&[])["pools"][0]["idle"] == 0 || daemon.log().contains(", report ")
-        });
-    }
-    let _answer = client.answer();
-    let crash = next(&daemon, 1);
-    let whole = report(&daemon, &crash);
-    assert_eq!(text(&whole["request"]["params"], "HTTP_X_LONG").len(), 3_000);
-    assert_eq!(text(&whole["request"]["params"], "CONTENT_LENGTH"), "32");
-    assert_lacks(&whole.to_string(), "the body");
-
-    // A large body replaces what was received.
-    let body = vec![b'x'; 300_000];
-    let params = params.posting(body.len());
-    let _answer = daemon.client("www").request(&params, &body);
-    let crash = next(&daemon, 2);
-    assert_eq!(text(&report(&daemon, &crash)["request"], "source"), "scoreboard");
-
-    // Of many parameters it has the first.
-    let many = params
-        .with("HTTP_X_LONG", &"x".repeat(20_000))
-        .with("HTTP_X_LAST", "y");
-    let many = many.with("REQUEST_METHOD", "GET").with("CONTENT_LENGTH", "");
-    let _answer = daemon.send("www", &many).answer();
-    let crash = next(&daemon, 3);
-    let cut = report(&daemon, &crash);
-    assert_eq!(text(&cut["request"]["params"], "SERVER_NAME"), "localhost");
-    assert!(cut["request"]["params"].get("HTTP_X_LAST").is_none(), "{cut}");
 }
 
 #[test]
@@ -483,79 +347,6 @@ fn a_request_is_sent_again_without_its_session() {
     let (code, said) = daemon.said(&["replay", text(&crash, "id"), "--to", "www"]);
     assert_eq!(code, Some(70), "{said}");
     assert_contains(&said, "is POST: only GET and HEAD are sent again");
-}
-
-#[test]
-fn a_program_s_process_that_dies_with_a_request_has_a_report() {
-    let server = "
-        const http = require('http');
-        http.createServer((request, response) => {
-          if (request.url.startsWith('/well')) return response.end(String(process.pid));
-          process.stdout.write('the last words\\n', () => {
-            if (request.url.startsWith('/exit')) process.exit(3);
-            process.kill(process.pid, 'SIGKILL');
-          });
-        }).listen(Number(process.env.PORT));
-    ";
-    let pools = [
-        ("static", "pm = \"static\"\nmax_children = 2\n"),
-        ("ondemand", "pm = \"ondemand\"\nmax_children = 2\n"),
-    ];
-    let daemon = Daemon::start(|dir| {
-        let root = dir.join("app");
-        fs::create_dir(&root).expect("mkdir");
-        fs::write(root.join("server.js"), server).expect("write");
-        let pools =
-            pools.map(|(name, settings)| pool(dir, name, settings, &application_in("node", &root, "")));
-        with_control(dir) + &pools.concat()
-    });
-    let params = |path: &str, query: &str| {
-        let uri = format!("{path}?{query}");
-        let params = Params::get(&daemon.dir, path, query).with("REQUEST_URI", &uri);
-        params.posting(0)
-    };
-    for (pool, _) in pools {
-        let rows = [
-            ("/exit", "exit", "exited with code 3 during the request"),
-            ("/kill", "signal", "(SIGKILL), sender unknown"),
-        ];
-        for (count, (path, kind, cause)) in rows.into_iter().enumerate() {
-            let pid = daemon.ask(pool, &params("/well", "")).body();
-            let answer = daemon.ask(pool, &params(path, "a=1&token=abc"));
-            assert_starts(&answer.status(), "502");
-            let all = until("the report", || {
-                Some(crashes(&daemon, &[pool])).filter(|all| all.len() > count)
-            });
-            let crash = &all[0];
-            assert_eq!(
-                (text(crash, "kind"), text(crash, "pool")),
-                (kind, pool),
-                "{crash}"
-            );
-            assert_contains(text(crash, "cause"), cause);
-            assert_eq!(text(crash, "request"), format!("POST {path}?a=1&token=[hidden]"));
-            let report = report(&daemon, crash);
-            let process = &report["diagnostics"]["subprocess"];
-            assert_eq!(process["pid"].to_string(), pid, "{report}");
-            assert!(process["peak_memory"].as_u64() > Some(1 << 20), "{report}");
-            let shown = daemon.shown(&["error", text(crash, "id")]);
-            assert_contains(&shown, "The process's last output:\n");
-            assert_contains(&shown, "  the last words\n");
-            daemon.wait_for(&format!("it is started again (report {})", text(crash, "id")));
-        }
-    }
-    // One without a request was not at work.
-    let idle: u32 = daemon
-        .ask("static", &params("/well", ""))
-        .body()
-        .parse()
-        .expect("a pid");
-    let before = crashes(&daemon, &[]).len();
-    process::signal(idle, Signal::SIGKILL);
-    daemon.wait_for(&format!(
-        "process {idle} of the application exited on signal 9 (SIGKILL)"
-    ));
-    assert_eq!(crashes(&daemon, &[]).len(), before);
 }
 
 #[test]

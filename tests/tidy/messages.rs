@@ -4,13 +4,13 @@ use super::{program, root_text, sources};
 
 const PROTOCOL: &str = "crates/protocol/src";
 
-/// Enums that are written and read elsewhere: parts of settings, of stored jobs and of what a new process is started
-/// with, and the finding of a forked child.
+/// Enums that are written and read elsewhere: parts of settings, of stored jobs, of what a new process is started with
+/// and of the reports for the next master, and the finding of a forked child.
 const OTHERS: [(&str, &str); 7] = [
     ("crates/base/src/ended.rs", "Ended"),
     (
         "crates/core/src/",
-        "Kind SocketOwner Properties Route Step ProcessManager RestartMethod",
+        "Kind SocketOwner Properties Route Step ProcessManager RestartMethod CrashCause",
     ),
     ("crates/config/src/", "*"),
     ("crates/jobs/src/core/event.rs", "TaskStatus Outcome"),

@@ -45,11 +45,11 @@ struct Recorded {
     script: String,
     is_cut: bool,
     is_redacted: bool,
-    /// All that the worker had received; none if the report has only the scoreboard's texts.
+    /// None if the report has only the scoreboard's texts.
     params: BTreeMap<String, String>,
 }
 
-/// Not sent: they describe a body, a client's session, or are made anew.
+/// Parameters that describe a body or a client's session.
 const LEFT_OUT: [&str; 4] = ["CONTENT_LENGTH", "CONTENT_TYPE", "REMOTE_USER", "AUTH_TYPE"];
 const HIDDEN: &str = "[hidden]";
 
@@ -128,7 +128,7 @@ impl Recorded {
         format!("{} {}", self.method, self.uri())
     }
 
-    /// The recorded parameters, or those that a web server would send.
+    /// The recorded parameters, or the usual ones of a web server.
     fn params(&self) -> Vec<(&str, String)> {
         if !self.params.is_empty() {
             let is_sent = |(name, value): &(&String, &String)| {

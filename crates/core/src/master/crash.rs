@@ -50,7 +50,7 @@ pub struct Work {
     pub query: String,
     pub script: String,
     pub content_length: u64,
-    /// All parameters without secrets, if the worker could keep what it had received.
+    /// All parameters without secrets; none if the worker could not keep its request.
     pub params: Vec<(String, String)>,
     /// More requests that the worker had at the same time.
     pub others: u64,

@@ -22,7 +22,7 @@ type Receive = for<'i> fn(&mut Responder, &'i [u8]) -> (usize, Input<'i>);
 impl Service {
     pub(crate) fn fill(&mut self, timeout: Duration) -> Result<(), NoRequest> {
         if self.start == self.end {
-            // The next bytes replace those of the request.
+            // The next bytes overwrite the request.
             received::end();
             (self.start, self.end) = (0, 0);
         }
@@ -102,7 +102,7 @@ impl Service {
     pub(crate) fn read_request(&mut self) -> Result<(), NoRequest> {
         received::end();
         let mut limit = None;
-        // Where the request begins; `None`: its beginning is no longer in the buffer.
+        // The request's first byte; `None`: it is no longer in the buffer.
         let mut begin = Some(self.start);
         loop {
             match self.parse()? {

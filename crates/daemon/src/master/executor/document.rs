@@ -58,7 +58,7 @@ impl<'e> LeftState<'e> {
         }
     }
 
-    /// Returns the document with the reports of crashes. Without an upgrade they would be written anew with each worker.
+    /// Returns the document with the reports of crashes. Other documents lack them, because each new worker changes those.
     pub(in crate::master) fn document_for_upgrade(
         &self,
         manager: &Manager,

@@ -213,7 +213,7 @@ impl Pools {
     }
 }
 
-/// `report`: follows the words that php-fpm has, too.
+/// `report`: its id follows php-fpm's words.
 fn say_death(death: &Death, exit: Ended, level: log::Level, report: Option<Reported>) {
     let Death {
         pid,
