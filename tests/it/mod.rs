@@ -53,6 +53,7 @@ mod storm;
 mod syscalls;
 mod terminate;
 mod time_limits;
+mod top;
 mod unrun;
 mod upgrade;
 mod web_servers;

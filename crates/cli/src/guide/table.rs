@@ -252,7 +252,10 @@ pub(super) const COMMANDS: &[Entry] = &[
         name: "top",
         group: Group::See,
         examples: &[
-            ("forkyard top", "Shows pools and requests, every second."),
+            (
+                "forkyard top --interval 5s",
+                "Shows pools and requests, every five seconds.",
+            ),
             (
                 "forkyard top --once --view failures",
                 "Prints what was slow or failed.",
