@@ -34,10 +34,10 @@ pub(super) struct Top {
     /// Print each frame as a line of JSON
     #[arg(long)]
     json: bool,
-    /// Use no characters other than those of ASCII
+    /// Use only ASCII characters
     #[arg(long)]
     ascii: bool,
-    /// The table that is shown first
+    /// The first table
     #[arg(long, value_parser = VIEWS, default_value = VIEWS[0])]
     view: String,
 }

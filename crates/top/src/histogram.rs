@@ -1,9 +1,9 @@
-//! What was added to a histogram between two readings.
+//! The growth of a histogram between two readings.
 
 /// Index and count of each bucket that was hit, in order.
 pub(crate) type Buckets = Vec<(u8, u64)>;
 
-/// Returns what was added since an earlier reading; `None` if a count has fallen, because counting began anew.
+/// Returns the growth since an earlier reading; `None` if a count has fallen, because counting began again.
 pub(crate) fn added(now: &[(u8, u64)], before: &[(u8, u64)]) -> Option<Buckets> {
     let count = |buckets: &[(u8, u64)], index: u8| {
         let found = buckets.iter().find(|(other, _)| *other == index);

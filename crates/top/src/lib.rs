@@ -1,8 +1,8 @@
 //! `forkyard top`: shows what a running daemon does, in a terminal.
 //!
-//! [`readings`] are what the daemon and the kernel say at one moment; [`source`] and [`look`] read them. [`model`] makes the
-//! values of a frame from two readings, [`view`] makes cells of a terminal from a frame, and [`screen`] decides what keys do: all
-//! three are pure. [`terminal`] is the loop around them.
+//! [`source`] and [`look`] read the daemon's status and the kernel's numbers into [`readings`]. [`model`] makes the values of a
+//! frame from two readings, [`view`] makes cells of a terminal from a frame, and [`screen`] handles keys. All three are pure.
+//! [`terminal`] is the loop around them.
 #![deny(unsafe_code)]
 
 mod histogram;
@@ -17,7 +17,6 @@ mod terminal;
 mod tests;
 mod view;
 mod why;
-mod wire;
 
 use clap::Parser;
 use forkyard_base::text;
@@ -53,10 +52,10 @@ struct Arguments {
     /// Print each frame as a line of JSON
     #[arg(long)]
     json: bool,
-    /// Use no characters other than those of ASCII
+    /// Use only ASCII characters
     #[arg(long)]
     ascii: bool,
-    /// The table that is shown first
+    /// The first table
     #[arg(long, value_enum, default_value_t)]
     view: View,
 }
@@ -153,10 +152,10 @@ fn plain(frame: &Frame, view: View, theme: Theme) -> String {
     view::plain(frame, view, columns.unwrap_or(WIDE), theme)
 }
 
-/// Returns what the environment says of the terminal.
+/// Returns the abilities of the terminal, by the environment.
 fn theme(ascii: bool) -> Theme {
     let is_set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    // locale(7): the first of these that is set.
+    // locale(7): the first variable that is set.
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(is_set);
     let locale = locale.unwrap_or_default().to_lowercase();
     let is_unicode = locale.contains("utf-8") || locale.contains("utf8");

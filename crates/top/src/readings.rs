@@ -1,9 +1,9 @@
-//! What was read for one frame: the daemon's answers, and the kernel's about its processes.
+//! The data of one frame: the daemon's answers, and the kernel's numbers of its processes.
 
 use crate::why::Finding;
-use crate::wire::Route;
 use forkyard_protocol::control::{CrashLine, Status};
 use forkyard_protocol::jobs::Stats;
+use forkyard_protocol::routes::RouteStatus;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub(crate) struct Readings {
     pub(crate) processes: BTreeMap<i32, ProcessReading>,
     /// Busy processes that were looked at.
     pub(crate) looks: Vec<Look>,
-    /// Routes by pool, as far as they were asked for.
-    pub(crate) routes: BTreeMap<String, Vec<Route>>,
+    /// Routes by pool; empty if no view shows them.
+    pub(crate) routes: BTreeMap<String, Vec<RouteStatus>>,
     pub(crate) crashes: Vec<CrashLine>,
     pub(crate) jobs: Option<Stats>,
     /// Requests that the daemon does not know.

@@ -1,14 +1,13 @@
-//! Reads what a frame is made of: from the daemon, and from the kernel.
+//! Reads the data of a frame from the daemon and the kernel.
 
 use crate::look::observer::{MOST_LOOKS, Observer, Subject};
 use crate::look::schedule;
 use crate::model::processes;
 use crate::readings::{Part, ProcessReading, Readings};
-use crate::wire::{Route, Routes};
 use forkyard_host::control::{AskError, Conversation};
 use forkyard_protocol::control::{Answer, CrashLine, PoolStatus, Request, Status};
 use forkyard_protocol::jobs::{JobsAnswer, Stats};
-use serde_json::json;
+use forkyard_protocol::routes::RouteStatus;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the process for jobs may take.
 const PATIENCE_FOR_JOBS: Duration = Duration::from_millis(500);
-/// The most pools whose routes are read in a frame: those with the most requests.
+/// The number of pools whose routes are read in a frame. Pools with more requests come first.
 const MOST_POOLS_OF_ROUTES: usize = 8;
 /// The most processes whose times are read in a frame.
 const MOST_PROCESSES: usize = 2000;
@@ -32,7 +31,7 @@ pub(crate) enum SourceError {
     Refused(String),
 }
 
-/// A daemon, and what was read before.
+/// A daemon, and earlier readings.
 #[derive(Debug)]
 pub(crate) struct Source {
     socket: PathBuf,
@@ -99,7 +98,7 @@ impl Source {
         }
         match daemon.ask(&Request::Crashes { pool: None })? {
             Answer::Crashes { crashes } => Ok(crashes),
-            // An older daemon, or one that tells only root.
+            // An older daemon, or a caller without the permission.
             _ => {
                 self.unknown.push(Part::Crashes);
                 Ok(Vec::new())
@@ -107,17 +106,19 @@ impl Source {
         }
     }
 
-    fn routes(&mut self, daemon: &mut Conversation, pool: &str) -> Result<Vec<Route>, SourceError> {
+    fn routes(&mut self, daemon: &mut Conversation, pool: &str) -> Result<Vec<RouteStatus>, SourceError> {
         if self.unknown.contains(&Part::Routes) {
             return Ok(Vec::new());
         }
-        let request = json!({"command": "routes", "pool": pool});
-        let answer = daemon.exchange(request.to_string().into_bytes())?;
-        let answer: Result<Routes, _> = serde_json::from_slice(&answer);
-        if answer.is_err() {
-            self.unknown.push(Part::Routes);
+        match daemon.ask(&Request::Routes {
+            pool: pool.to_owned(),
+        })? {
+            Answer::Routes { routes } => Ok(routes),
+            _ => {
+                self.unknown.push(Part::Routes);
+                Ok(Vec::new())
+            }
         }
-        Ok(answer.map(|answer| answer.routes).unwrap_or_default())
     }
 
     fn processes(&self, status: &Status) -> BTreeMap<i32, ProcessReading> {
@@ -134,12 +135,12 @@ impl Source {
         .collect()
     }
 
-    /// Looks at a few busy processes, and reads the memory of those that were not read for longest.
+    /// Looks at a few busy processes, and reads the memory of the processes with the oldest readings.
     fn look(&mut self, readings: &mut Readings) {
         let mut busy: Vec<_> = processes::all(&readings.status);
         busy.retain(|process| process.is_busy && process.pid.is_some());
         busy.sort_by(|one, other| other.age.unwrap_or(0.0).total_cmp(&one.age.unwrap_or(0.0)));
-        // The one that is busy for longest, and others in turn.
+        // The process with the longest request, and others in turn.
         let count = busy.len();
         let turn = |at: usize| match at {
             0 => 0,

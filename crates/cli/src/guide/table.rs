@@ -37,9 +37,9 @@ const OWNERS: File = (
     "The socket over which owners ask about their own applications.",
 );
 /// Of commands that ask root's daemon.
-const ROOTS: &[File] = &[CONFIG, SOCKET];
+pub(super) const ROOTS: &[File] = &[CONFIG, SOCKET];
 /// Of commands that owners may use, too.
-const ALL: &[File] = &[CONFIG, SOCKET, OWNERS];
+pub(super) const ALL: &[File] = &[CONFIG, SOCKET, OWNERS];
 
 pub(super) const FILES: &[File] = &[CONFIG, POOLS, SOCKET, OWNERS];
 pub(super) const CODES: &[Code] = &[
@@ -529,63 +529,6 @@ pub(super) const COMMANDS: &[Entry] = &[
             SOCKET,
             ("/etc/logrotate.d/forkyard", "The path in the packages."),
         ],
-    },
-    Entry {
-        name: "detach",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard detach 4711",
-            "Lets process 4711 end after its requests.",
-        )],
-        codes: ASKED,
-        files: ALL,
-    },
-    Entry {
-        name: "disable",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard disable 4711",
-            "Gives process 4711 no more requests, to look at it.",
-        )],
-        codes: ASKED,
-        files: ROOTS,
-    },
-    Entry {
-        name: "enable",
-        group: Group::Applications,
-        examples: &[("forkyard enable 4711", "Gives process 4711 requests again.")],
-        codes: ASKED,
-        files: ROOTS,
-    },
-    Entry {
-        name: "resize",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard resize sites 40",
-            "Lets the pool have 40 instances until the next reload.",
-        )],
-        codes: ASKED,
-        files: ROOTS,
-    },
-    Entry {
-        name: "take",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard take /srv/shop --wait 10s",
-            "Has an instance until standard input ends.",
-        )],
-        codes: ASKED,
-        files: ROOTS,
-    },
-    Entry {
-        name: "return",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard return 7 --fail",
-            "Gives back the instance of lease 7, and has it replaced.",
-        )],
-        codes: ASKED,
-        files: ROOTS,
     },
     Entry {
         name: "spawn",

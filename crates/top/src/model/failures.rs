@@ -1,4 +1,4 @@
-//! The view of what was slow and what failed.
+//! The view of failures and slow requests.
 
 use super::Span;
 use forkyard_protocol::control::PoolStatus;
@@ -9,10 +9,10 @@ use serde::Serialize;
 pub(crate) struct FailureRow {
     pub(crate) pool: String,
     pub(crate) kind: Kind,
-    /// Of the last one, seconds since 1970.
+    /// The time of the last one, in seconds since 1970.
     pub(crate) time: Option<u64>,
     pub(crate) count: Option<u64>,
-    /// How many of them were in the interval.
+    /// The number in the interval.
     pub(crate) new: Option<u64>,
     /// The report's id.
     pub(crate) id: Option<String>,

@@ -21,7 +21,7 @@ use crate::readings::{Part, Readings};
 use history::History;
 use serde::Serialize;
 
-/// What is shown at one moment.
+/// The values of one moment.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Frame {
     /// Seconds since 1970.
@@ -66,7 +66,7 @@ pub(crate) struct Model {
     history: History,
 }
 
-/// Two readings, and what was seen earlier.
+/// Two readings, and earlier ones.
 #[derive(Debug, Clone, Copy)]
 struct Span<'r> {
     now: &'r Readings,
@@ -79,7 +79,7 @@ struct Span<'r> {
 impl Model {
     /// Adds readings, and returns the frame that they make with the ones before.
     pub(crate) fn push(&mut self, now: Readings) -> Frame {
-        // After a restart of the daemon, counters begin anew.
+        // A restart of the daemon sets counters to zero.
         let before = self.before.take().filter(|it| it.status.pid == now.status.pid);
         self.history.push(&now);
         let span = Span {
@@ -116,7 +116,7 @@ impl Span<'_> {
         }
     }
 
-    /// Returns how much a counter grew in a second; `None` if it fell, because counting began anew.
+    /// Returns how much a counter grew in a second; `None` if it fell, because counting began again.
     fn rate(self, now: u64, before: Option<u64>) -> Option<f64> {
         let grown = now.checked_sub(before?)?;
         Some(grown as f64 / self.seconds?)

@@ -35,14 +35,14 @@ pub(crate) struct PoolRow {
     pub(crate) wait_p95: Option<f64>,
     /// The part of the interval's requests that failed with 5xx or without an answer.
     pub(crate) errors: Option<f64>,
-    /// The part of the interval in which all workers were busy.
+    /// The part of the interval with all workers busy.
     pub(crate) saturated: Option<f64>,
-    /// The part of the interval in which connections waited.
+    /// The part of the interval with waiting connections.
     pub(crate) queued: Option<f64>,
     /// Bytes of requests and of answers, in a second.
     pub(crate) received: Option<f64>,
     pub(crate) sent: Option<f64>,
-    /// Requests of the interval whose client left, and those that took too long.
+    /// Requests of the interval whose client left, and requests that took too long.
     pub(crate) aborted: Option<u64>,
     pub(crate) timed_out: Option<u64>,
     /// Slow requests of the interval.

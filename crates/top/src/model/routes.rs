@@ -2,7 +2,8 @@
 
 use super::Span;
 use super::why::{Times, Why};
-use crate::wire::Route;
+use crate::histogram::added;
+use forkyard_protocol::routes::{RouteCounts, RouteStatus};
 use serde::Serialize;
 
 #[derive(Debug, Clone, Default, Serialize)]
@@ -13,13 +14,13 @@ pub(crate) struct RouteRow {
     pub(crate) requests_per_second: Option<f64>,
     /// Errors of the interval.
     pub(crate) errors: Option<u64>,
-    /// Workers that were busy with it, on average.
+    /// The mean number of busy workers.
     pub(crate) busy: Option<f64>,
-    /// Since the pool's start, in seconds.
+    /// Times of requests that ended in the interval, in seconds, with an error of at most 19 %.
     pub(crate) p50: Option<f64>,
     pub(crate) p95: Option<f64>,
     /// In bytes, since the pool's start.
-    pub(crate) memory_growth: f64,
+    pub(crate) memory_growth: u64,
     pub(crate) why: Why,
 }
 
@@ -35,16 +36,15 @@ pub(super) fn rows(span: Span<'_>) -> Vec<RouteRow> {
     rows.collect()
 }
 
-fn row(span: Span<'_>, pool: &str, now: &Route, before: Option<&Route>) -> RouteRow {
-    let grown = |of: fn(&Route) -> f64| Some(of(now) - of(before?)).filter(|grown| *grown >= 0.0);
+fn row(span: Span<'_>, pool: &str, now: &RouteStatus, before: Option<&RouteStatus>) -> RouteRow {
+    let grown = |of: fn(&RouteStatus) -> f64| Some(of(now) - of(before?)).filter(|grown| *grown >= 0.0);
     let busy = grown(|it| it.busy_seconds);
-    let times = busy.zip(grown(|it| it.cpu_seconds));
-    let times = times.map(|(busy, cpu)| Times {
-        busy,
-        cpu,
-        // What neither computed nor was blocked could have run.
-        queue: grown(|it| it.blocked_seconds).map(|blocked| busy - cpu - blocked),
-    });
+    let new = before.and_then(|before| added(&now.buckets, &before.buckets));
+    let new = RouteCounts {
+        buckets: new.unwrap_or_default(),
+        ..RouteCounts::default()
+    };
+    let time = |part: f64| new.quantile(part).map(|micros| micros / 1e6);
     RouteRow {
         pool: pool.to_owned(),
         route: now.route.clone(),
@@ -52,9 +52,24 @@ fn row(span: Span<'_>, pool: &str, now: &Route, before: Option<&Route>) -> Route
         requests_per_second: span.rate(now.requests, before.map(|before| before.requests)),
         errors: before.and_then(|before| now.errors.checked_sub(before.errors)),
         busy: busy.zip(span.seconds).map(|(busy, seconds)| busy / seconds),
-        p50: now.p50,
-        p95: now.p95,
+        p50: time(0.5),
+        p95: time(0.95),
         memory_growth: now.memory_growth,
-        why: times.map_or_else(Why::default, |times| Why::of(times, &Vec::new(), false)),
+        why: why(busy, grown(|it| it.cpu_seconds), grown(|it| it.blocked_seconds)).unwrap_or_default(),
     }
+}
+
+/// Divides a busy time. The time without a processor is not divided further.
+fn why(busy: Option<f64>, cpu: Option<f64>, blocked: Option<f64>) -> Option<Why> {
+    let (busy, cpu) = (busy?, cpu?);
+    // Workers with several requests know neither.
+    if cpu + blocked? <= 0.0 {
+        return None;
+    }
+    let times = Times {
+        busy,
+        cpu,
+        queue: None,
+    };
+    Some(Why::of(times, &Vec::new(), false))
 }

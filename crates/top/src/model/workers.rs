@@ -29,9 +29,9 @@ pub(crate) struct WorkerRow {
     pub(crate) memory: Option<u64>,
     pub(crate) request: String,
     pub(crate) script: String,
-    /// Of a process that was busy all the time.
+    /// Known for a process that was busy all the time.
     pub(crate) why: Why,
-    /// What it was last seen to do in this request.
+    /// The last look at the process during this request.
     pub(crate) last_seen: Option<Finding>,
 }
 

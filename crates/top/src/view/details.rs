@@ -24,14 +24,7 @@ pub(crate) fn details(target: &Target, frame: &Frame) -> Option<Vec<String>> {
                 ),
                 ("errors", format!("{} in the interval", count_or_none(row.errors))),
                 ("busy workers", rate(row.busy)),
-                (
-                    "times",
-                    format!(
-                        "p50 {}, p95 {}, since the pool's start",
-                        time(row.p50),
-                        time(row.p95)
-                    ),
-                ),
+                ("times", format!("p50 {}, p95 {}", time(row.p50), time(row.p95))),
                 ("why", row.why.words().unwrap_or_default()),
             ]
         }

@@ -9,13 +9,13 @@ use crate::model::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-/// What is drawn besides the frame.
+/// The parts of the picture that are not in the frame.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pane {
     pub(crate) view: View,
     /// The selected row.
     pub(crate) selected: Option<usize>,
-    /// A title and lines in place of the table, and how many of them are above.
+    /// A title and lines in place of the table, and the number of lines above the first shown one.
     pub(crate) text: Option<(String, Vec<String>, usize)>,
     /// The last line: a question, a message, or what keys do.
     pub(crate) footer: String,

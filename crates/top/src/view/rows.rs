@@ -289,7 +289,6 @@ const ROUTES: Columns<10> = [
 ];
 
 fn route(row: &RouteRow) -> (Target, [Cell; 10]) {
-    let growth = Some(row.memory_growth.max(0.0) as u64);
     let cells = [
         word(&row.pool),
         word(&row.route),
@@ -299,7 +298,7 @@ fn route(row: &RouteRow) -> (Target, [Cell; 10]) {
         number(row.p50, time(row.p50)),
         number(row.p95, time(row.p95)),
         maybe(row.errors).bad_if(row.errors.is_some_and(|errors| errors > 0)),
-        number(Some(row.memory_growth), bytes(growth)),
+        number(Some(row.memory_growth as f64), bytes(Some(row.memory_growth))),
         word(&row.why.words().unwrap_or_else(|| "-".to_owned())),
     ];
     let (pool, route) = (row.pool.clone(), row.route.clone());
