@@ -43,7 +43,7 @@ impl Worker {
         board.wipe(index);
         let memory = board.memory().writable.as_fd();
         let worker = Worker {
-            slot: Slot::map(memory, index).unwrap(),
+            slot: Slot::map(memory, SLOTS, index).unwrap(),
             counting: Counting::map(memory, SLOTS, index).unwrap(),
             index,
             is_busy: false,
