@@ -56,5 +56,6 @@ mod time_limits;
 mod top;
 mod unrun;
 mod upgrade;
+mod web;
 mod web_servers;
 mod zygote;

@@ -83,7 +83,7 @@ impl Site {
     }
 }
 
-struct Running {
+pub(crate) struct Running {
     child: Child,
     name: &'static str,
     directory: tempfile::TempDir,

@@ -1,6 +1,6 @@
 //! `forkyard reload`, `upgrade`, `status` and `error`: requests to the running daemon.
 
-use super::metrics::MetricsForm;
+use super::metrics_form::MetricsForm;
 use super::overview::{Sort, bounded, table};
 use super::status::{Use, details};
 use super::{CONFIG, EXIT_CONFIG, EXIT_SOFTWARE};
@@ -190,7 +190,7 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
     CommandOutcome::success(match (wanted.json, wanted.metrics) {
         // Serialising plain values to memory can't fail.
         (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
-        (false, Some(form)) => super::metrics::metrics(&status, form),
+        (false, Some(form)) => forkyard_web::metrics::metrics(&status, form.into()),
         (false, None) if wanted.pools.is_empty() => {
             let jobs = super::jobs::overview(&status);
             table(&status, wanted.sort, columns, colour::is_wanted()) + &bounded(&jobs, columns)

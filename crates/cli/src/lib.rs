@@ -21,7 +21,7 @@ mod init;
 mod jobs;
 mod last_reload;
 mod logs;
-mod metrics;
+mod metrics_form;
 mod names;
 mod numbers;
 mod overview;

@@ -4,6 +4,7 @@ use super::control::printable;
 use super::jobs::age;
 use forkyard_protocol::control::{Applications, PoolStatus, ProcessStatus, Status, WorkerStatus};
 use forkyard_protocol::counters::ExitCause;
+use forkyard_sys::signal;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -224,7 +225,7 @@ fn summary(pool: &PoolStatus, text: &mut String) {
     text.push_str(&super::numbers::lines(pool));
     let exits = counts.exits.iter().map(|exits| {
         let code = match (exits.cause, exits.code) {
-            (ExitCause::Signal, Some(signal)) => format!(" {}", signal_name(signal)),
+            (ExitCause::Signal, Some(signal)) => format!(" {}", signal::name(signal)),
             (_, Some(code)) => format!(" {code}"),
             (_, None) => exits
                 .reason
@@ -240,12 +241,6 @@ fn summary(pool: &PoolStatus, text: &mut String) {
         let _ = writeln!(text, "  scripts not run: {}, the last: {words}", refusals.count);
     }
     super::programs::left(pool.orphans, text);
-}
-
-/// Returns a signal's name, or its number if it has none.
-pub(super) fn signal_name(signal: i32) -> String {
-    let known = nix::sys::signal::Signal::try_from(signal);
-    known.map_or_else(|_| signal.to_string(), |signal| signal.as_str().to_owned())
 }
 
 fn applications_table(of: &Applications, unaccepted: Option<u32>, text: &mut String) {
@@ -363,7 +358,6 @@ fn number(value: &Value) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::metrics::MetricsForm;
     use forkyard_protocol::control::{
         Boot, GenerationStatus, RewoundTotals, StartError, Starting, WarmUp, WorkerLimits,
     };
@@ -536,6 +530,9 @@ pub(super) mod tests {
         look_at(&mut status, &|_| Use::default());
         let text = details(&status.pools[0]);
         assert!(text.contains("0 of 6 instances"), "{text}");
-        assert!(super::super::metrics::metrics(&status, MetricsForm::OpenMetrics).ends_with("# EOF\n"));
+        assert!(
+            forkyard_web::metrics::metrics(&status, forkyard_web::metrics::Form::OpenMetrics)
+                .ends_with("# EOF\n")
+        );
     }
 }

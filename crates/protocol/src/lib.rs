@@ -6,12 +6,13 @@
 //! * [`inspector`]: router or master, and directory inspector.
 //! * [`preloader`]: master and preloader. [`stack`]: where workers keep their call stacks.
 //! * [`accept_notify`], [`start_failure`]: from workers to the master. [`stop_pipe`]: from the master to a worker.
-//! * [`keeper`]: master and keeper.
+//! * [`keeper`]: master and keeper. [`web`]: master and web process.
 //! * [`handover`]: old and new master.
 //!
 //! With clients of the daemon:
 //! * [`control`]: daemon and its clients. [`address`], [`changes`], [`counters`], [`last_reload`], [`logs`],
 //!   [`numbers`], [`program`], [`refusals`], [`routes`] and [`skipped`] are parts of its answers, some of the hand-over document too.
+//! * [`health`]: what a status means for probes.
 //! * [`jobs`]: the jobs process, its clients and the master.
 //! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
 //!
@@ -26,6 +27,7 @@ pub mod control;
 pub mod counters;
 pub mod handover;
 pub mod history;
+pub mod health;
 pub mod inspector;
 pub mod jobs;
 pub mod keeper;
@@ -44,3 +46,4 @@ pub mod start_failure;
 pub mod startup;
 pub mod stop_pipe;
 pub mod upgrade;
+pub mod web;

@@ -13,6 +13,7 @@ mod pool;
 mod programs;
 mod slow;
 mod started;
+mod web;
 mod worker_script;
 
 pub(super) use listen::{is_short_enough, is_tcp, too_long};

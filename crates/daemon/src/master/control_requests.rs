@@ -63,10 +63,7 @@ impl Master {
             Request::Ping {} => Ok(Some(Answer::Pong {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                mode: match self.lifecycle.stopping() {
-                    Some(_) => DaemonMode::Ending,
-                    None => self.mode,
-                },
+                mode: self.daemon_mode(),
                 last_reload: match rights {
                     Rights::All => self.executor.context.handover.trouble().cloned(),
                     Rights::Own(_) => None,
@@ -85,9 +82,7 @@ impl Master {
                 Ok(Some(Answer::Done { value: Value::Null }))
             }
             Request::Status {} => {
-                self.executor
-                    .applications
-                    .begin_status(&mut self.executor.context, asker);
+                self.executor.begin_status(asker);
                 Ok(None)
             }
             Request::Routes { pool } => {

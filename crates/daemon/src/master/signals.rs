@@ -196,6 +196,7 @@ impl Master {
                     log::error!("the control socket stays where it was: {error}");
                 }
                 self.executor.jobs.set(&mut self.executor.context);
+                self.executor.web.set(&mut self.executor.context);
                 self.service.set_bulletin(global.systemd_interval);
                 say_skipped(&changes.skipped);
                 self.apply((wanted, changes), sockets, asker, Some(by));

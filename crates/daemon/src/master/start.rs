@@ -132,6 +132,7 @@ pub fn run(
     }
     say_skipped(&changes.skipped);
     executor.jobs.set(&mut executor.context);
+    executor.web.set(&mut executor.context);
     title::set(&title);
     log::info!("{} is running, pid {}", frontend.name, std::process::id());
     let mut master = Master {

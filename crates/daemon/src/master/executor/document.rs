@@ -7,6 +7,7 @@ use super::jobs::Jobs;
 use super::pools::{Pools, RunningPool};
 use super::programs::Programs;
 use super::reporter::Reporters;
+use super::web::Web;
 use super::worker::WorkerProcess;
 use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
 use forkyard_core::master::manager::Manager;
@@ -29,6 +30,7 @@ pub(in crate::master) struct LeftState<'e> {
     pub(super) programs: &'e Programs,
     pub(super) reporters: &'e Reporters,
     pub(super) jobs: &'e Jobs,
+    pub(super) web: &'e Web,
 }
 
 impl<'e> LeftState<'e> {
@@ -141,6 +143,8 @@ impl<'e> LeftState<'e> {
         }
         let jobs = self.jobs.tcp.socket();
         all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
+        let web = self.web.socket();
+        all.extend(web.map(|socket| (names::WEB.to_owned(), socket)));
         for (id, generation) in pools.generations.iter() {
             all.extend(generation.named(*id));
             all.extend(generation.named_share(*id));

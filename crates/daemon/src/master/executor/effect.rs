@@ -33,13 +33,22 @@ pub(super) enum Effect {
     ProcessDied(GenerationId, Arc<Report>),
     Helper(HelperId, HelperStep),
     /// The routers' views for a client's status have come, or their time is over.
-    StatusDue(u64, Vec<(PoolId, Value)>),
+    StatusDue(StatusAsker, Vec<(PoolId, Value)>),
     /// The last pool of this name has closed.
     PoolEnded(String),
     /// A client's request has its answer.
     Answered(u64, Box<Answer>),
     /// A control session has ended.
     SessionEnded(u64),
+}
+
+/// Who gets a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatusAsker {
+    /// A control session.
+    Session(u64),
+    /// The web process.
+    Web,
 }
 
 #[derive(Debug)]

@@ -121,7 +121,7 @@ impl Helpers {
         if let Some(channel) = &process.channel {
             match id {
                 HelperId::Router(_) => sources.watch_both(channel, Source::HelperChannel(id))?,
-                HelperId::Inspector(_) | HelperId::Jobs => {
+                HelperId::Inspector(_) | HelperId::Jobs | HelperId::Web => {
                     sources.watch(channel, Source::HelperChannel(id))?
                 }
                 // They only listen.
@@ -201,7 +201,7 @@ impl Helpers {
         // Lines get the pool's own prefix; it can't write for other pools.
         let prefix = match &wanted.pool {
             Some(name) => format!("[pool {name}] "),
-            None => "jobs: ".to_owned(),
+            None => prefix(id).to_owned(),
         };
         let log = services.log;
         let look = messages.read(|line| {
@@ -277,7 +277,15 @@ impl Helpers {
 fn name(wanted: &BTreeMap<HelperId, WantedHelper>, id: HelperId) -> String {
     match wanted.get(&id).and_then(|it| it.pool.as_ref()) {
         Some(pool) => format!("[pool {pool}] the {id}"),
-        None => format!("jobs: the {id}"),
+        None => format!("{}the {id}", prefix(id)),
+    }
+}
+
+/// The beginning of the log lines of the daemon's own helpers.
+fn prefix(id: HelperId) -> &'static str {
+    match id {
+        HelperId::Jobs => "jobs: ",
+        _ => "",
     }
 }
 

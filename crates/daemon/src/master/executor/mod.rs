@@ -19,6 +19,7 @@ mod failure;
 mod fork;
 mod generation;
 mod handover;
+mod held_socket;
 mod helper;
 mod helper_id;
 mod helper_process;
@@ -27,6 +28,7 @@ mod jobs;
 mod jobs_tcp;
 mod logs;
 mod make;
+mod numbers;
 mod orphans;
 mod output;
 mod pool_output;
@@ -64,6 +66,7 @@ mod totals;
 mod trial;
 mod upgrade;
 mod watch;
+mod web;
 mod worker;
 mod worker_output;
 mod zygote;
@@ -72,6 +75,7 @@ use applications::Applications;
 use context::{Context, InForce};
 use control::Control;
 use document::LeftState;
+use effect::StatusAsker;
 use forkyard_base::tick::Tick;
 use forkyard_config::Config;
 use forkyard_core::master::event::{CoreConfig, Event};
@@ -80,11 +84,11 @@ use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::master::reload_plan::Changes;
 use forkyard_core::zygotes::Renewal;
 use forkyard_host::logs::Log;
-use forkyard_protocol::control::Answer;
+use forkyard_protocol::control::{Answer, DaemonMode};
 use forkyard_protocol::handover::document::Stopping;
 use forkyard_protocol::handover::names;
 use forkyard_sys::notify::Notifier;
-use forkyard_sys::process;
+use forkyard_sys::{clock, process};
 use handover::Handover;
 use helpers::Helpers;
 use jobs::Jobs;
@@ -104,6 +108,7 @@ use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+use web::Web;
 
 pub use apply_error::{ApplyError, PoolFault};
 pub(super) use control::Rights;
@@ -130,6 +135,7 @@ pub(super) struct Executor {
     pub(super) control: Control,
     pub(super) orphans: Orphans,
     pub(super) watch: watch::Watch,
+    pub(super) web: Web,
 }
 
 impl Executor {
@@ -179,6 +185,7 @@ impl Executor {
             control: Control::default(),
             orphans: Orphans::default(),
             watch: watch::Watch::default(),
+            web: Web::default(),
         })
     }
 
@@ -194,6 +201,7 @@ impl Executor {
             self.context.services.sources.entries_deadline(),
             self.context.services.log.gathered_deadline(),
             self.watch.deadline(),
+            self.web.deadline(),
             self.reload.deadline(&self.context.pools),
         ];
         deadlines.into_iter().flatten().min()
@@ -204,6 +212,7 @@ impl Executor {
             .poll(&mut self.context, &self.preloaders, |pool| manager.serving(pool));
         self.context.helpers.poll(&mut self.context.services, now);
         self.applications.poll(&mut self.context.services, now);
+        self.gather_numbers(now);
         self.control.poll(&mut self.context, &self.applications, now);
         self.context.spawner.pass(now);
         self.settle();
@@ -222,9 +231,9 @@ impl Executor {
         config: Config,
         extent: ReloadScope,
     ) -> Result<(CoreConfig, Changes), ApplyError> {
-        let prepared = self
-            .context
-            .prepare(&self.reporters, &mut self.jobs, config, extent)?;
+        let prepared =
+            self.context
+                .prepare(&self.reporters, &mut self.jobs, &mut self.web, config, extent)?;
         self.settle();
         match prepared.renewal {
             Renewal::Start => self.preloaders.zygotes_to_start = true,
@@ -257,6 +266,7 @@ impl Executor {
             programs: &self.programs,
             reporters: &self.reporters,
             jobs: &self.jobs,
+            web: &self.web,
         }
     }
 
@@ -266,6 +276,31 @@ impl Executor {
             programs: &self.programs,
             applications: &self.applications,
         }
+    }
+
+    /// Answers a control session with the status once the routers have answered.
+    pub(in crate::master) fn begin_status(&mut self, session: u64) {
+        self.applications
+            .begin_status(&mut self.context, StatusAsker::Session(session));
+    }
+
+    /// Asks the routers for their part of the numbers, if it is time.
+    fn gather_numbers(&mut self, now: Tick) {
+        if self.web.begins(now) {
+            self.applications
+                .begin_status(&mut self.context, StatusAsker::Web);
+        }
+    }
+
+    /// Sends the numbers to the web process, if they are due.
+    pub(in crate::master) fn send_numbers(&mut self, mode: DaemonMode) {
+        let begun = clock::now();
+        let Some(views) = self.web.take_due() else {
+            return;
+        };
+        let orphans = self.orphans.count();
+        let numbers = self.status_source().numbers(mode, &orphans, &views);
+        self.web.send(&self.context, &numbers, begun);
     }
 
     fn stored_names(&self) -> HashSet<String> {
@@ -376,6 +411,7 @@ impl Executor {
         let context = &mut self.context;
         context.helpers.end(&mut context.services, &context.processes);
         self.jobs.remove_file();
+        self.web.remove_file();
         for (_, listener) in self.reporters.listeners() {
             listener.remove_file();
         }

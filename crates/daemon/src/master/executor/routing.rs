@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::control::Rights;
-use super::effect::Effect;
+use super::effect::{Effect, StatusAsker};
 use super::helper_id::{HelperId, HelperStep};
 use super::processes::Who;
 use super::sources::Source;
@@ -92,6 +92,11 @@ impl Executor {
             Source::Output(worker, index) => return pools.read_output(services, worker, index),
             Source::Preloader(pid) => return self.preloaders.hear(context, pid),
             Source::HelperChannel(HelperId::Jobs) => return self.jobs.hear(context),
+            Source::HelperChannel(HelperId::Web) => {
+                self.web.hear(context);
+                self.gather_numbers(clock::now());
+                self.settle();
+            }
             Source::HelperChannel(id) => return self.applications.hear(context, id),
             Source::HelperMessages(id) => return helpers.read_messages(services, id),
             Source::PreloaderOutput(pid) => return self.preloaders.read_output(services, pools, pid),
@@ -210,7 +215,8 @@ impl Executor {
                 }
                 Effect::Helper(id, step) => self.follow_helper(id, step),
                 Effect::Answered(asker, answer) => self.control.answer(context, asker, &answer),
-                Effect::StatusDue(asker, views) => {
+                Effect::StatusDue(StatusAsker::Web, views) => self.web.gathered(views),
+                Effect::StatusDue(StatusAsker::Session(asker), views) => {
                     let orphans = self.orphans.count();
                     let mut status = self.status_source().status(&orphans, &views);
                     if let Rights::Own(uid) = self.control.rights(asker) {
@@ -233,6 +239,7 @@ impl Executor {
                 self.applications.follow_helper(context, pool, id, step)
             }
             HelperId::Jobs => self.jobs.follow_process(context, step),
+            HelperId::Web => self.web.follow_process(context, step),
         };
         if let Err(error) = followed {
             context.helpers.start_failed(&mut context.services, id, &error);

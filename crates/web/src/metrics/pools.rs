@@ -1,11 +1,11 @@
 //! The numbers of pools, whatever they run.
 
 use super::{Counter, Gauge, Labels, Metrics, Row, labelled, seconds, with};
-use crate::status::signal_name;
 use forkyard_protocol::control::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
 use forkyard_protocol::counters::{ExitCause, Exits};
 use forkyard_protocol::last_reload::LastReload;
 use forkyard_protocol::refusals::Refusals;
+use forkyard_sys::signal;
 
 pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let pools = labelled(status);
@@ -319,7 +319,7 @@ fn exits<'p>(pools: &[(Labels, &'p PoolStatus)]) -> Vec<(Labels, &'p Exits)> {
         for exits in &pool.counts.exits {
             let mut labels = with(labels, "cause", exits.cause.name());
             match (exits.cause, exits.code) {
-                (ExitCause::Signal, Some(signal)) => labels.push(("signal", signal_name(signal))),
+                (ExitCause::Signal, Some(number)) => labels.push(("signal", signal::name(number))),
                 (_, Some(code)) => labels.push(("code", code.to_string())),
                 (_, None) => {}
             }
