@@ -207,7 +207,11 @@ fn a_wait_is_known_by_request_start_and_by_the_queue() {
     let begin = Instant::now();
     let names = ["one", "two", "three", "four", "five"];
     let mut clients = vec![site.hold(names[0]), site.hold(names[1])];
-    clients.extend(names[2..].iter().map(|name| site.daemon.send("www", &site.held(name))));
+    clients.extend(
+        names[2..]
+            .iter()
+            .map(|name| site.daemon.send("www", &site.held(name))),
+    );
     for (name, client) in names.into_iter().zip(clients) {
         site.wait_for(name);
         let before = site.numbers().busy_seconds;

@@ -150,7 +150,12 @@ pub(super) struct StatusArguments {
 pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
     let look = || Ok(show(ask_status(daemon)?, wanted));
     match wanted.watch {
-        None => tell(look()),
+        None => tell(ask_status(daemon).map(|mut status| {
+            if wanted.pools.is_empty() && wanted.metrics.is_none() {
+                super::life::ask_changes(daemon, &mut status);
+            }
+            show(status, wanted)
+        })),
         Some(interval) => watch(interval, look),
     }
 }

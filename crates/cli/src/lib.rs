@@ -12,6 +12,7 @@ mod connect;
 mod control;
 mod crashes;
 mod dry_run;
+mod events;
 mod fpm;
 mod full;
 mod guide;
@@ -20,10 +21,12 @@ mod import;
 mod init;
 mod jobs;
 mod last_reload;
+mod life;
 mod logs;
 mod metrics_form;
 mod names;
 mod numbers;
+mod opcache;
 mod overview;
 mod owners;
 mod php;
@@ -178,6 +181,14 @@ enum Command {
         #[arg(long)]
         html: bool,
     },
+    /// Show what happened to the daemon and its pools
+    ///
+    /// The last 200 reloads, upgrades, deaths of processes, failed starts and limits that were met are kept, also over upgrades.
+    Events(events::Events),
+    /// Show how full OPcache and APCu of PHP pools are
+    ///
+    /// A short-lived process of the pool reads them, so that no worker and no request is needed.
+    Opcache(opcache::OpcacheArguments),
     /// Give a pool or an application new processes with new code
     Restart(applications::Restart),
     /// End the request that a worker is busy with
@@ -301,6 +312,8 @@ pub fn main() -> ExitCode {
         }
         Command::Crashes(arguments) => crashes::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Events(arguments) => events::run(&arguments),
+        Command::Opcache(arguments) => opcache::run(&arguments),
         Command::Ping(arguments) => health::ping(&arguments),
         Command::Health(arguments) => health::health(&arguments),
         Command::Routes(arguments) => routes::run(&arguments),

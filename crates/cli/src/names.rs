@@ -47,20 +47,32 @@ fn kind(words: &[String]) -> Option<Kind> {
         return Some(Kind::Pools);
     }
     // An option's value.
-    if ["-c", "--config", "--socket", "--sort", "--wait", "--deadline"].contains(&last) {
+    if [
+        "-c",
+        "--config",
+        "--socket",
+        "--sort",
+        "--wait",
+        "--deadline",
+        "--since",
+    ]
+    .contains(&last)
+    {
         return None;
     }
     let mut given = Vec::new();
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
-            "-c" | "--config" | "--socket" | "--sort" | "--deadline" | "--to" => _ = words.next(),
+            "-c" | "--config" | "--socket" | "--sort" | "--deadline" | "--to" | "--since" => _ = words.next(),
             _ if word.starts_with('-') => {}
             _ => given.push(word),
         }
     }
     match given.as_slice() {
-        ["status" | "logs", ..] | ["routes"] | ["pool", "remove"] | ["crashes"] => Some(Kind::Pools),
+        ["status" | "logs", ..] | ["routes" | "events" | "opcache"] | ["pool", "remove"] | ["crashes"] => {
+            Some(Kind::Pools)
+        }
         ["resize"] => Some(Kind::ApplicationPools),
         ["restart"] => Some(Kind::Both),
         ["take"] => Some(Kind::Applications),

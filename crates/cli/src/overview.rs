@@ -2,7 +2,7 @@
 
 use super::colour::{self, Hue};
 use super::control::printable;
-use super::last_reload;
+use super::life;
 use super::skipped::problem;
 use super::status::{mebibytes, or_none, remarks, seconds};
 use clap::ValueEnum;
@@ -47,20 +47,9 @@ type Stretch = (usize, usize, Hue);
 /// Returns the table. `columns` is the terminal's width, if there is a terminal. `in_colour` highlights states and
 /// problems.
 pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colour: bool) -> String {
-    let head = format!(
-        "forkyard {}, pid {}, {}",
-        status.version, status.pid, status.config
-    );
-    let mut lines: Vec<(String, Option<Stretch>)> = vec![(head, None)];
-    if let Some(last) = &status.last_reload {
-        let stretch = (!last.is_done()).then_some((0, usize::MAX, Hue::Bad));
-        lines.extend(last_reload::line(last).map(|line| (line, stretch)));
-    }
-    if status.replaced {
-        let line =
-            "another program is on disk: forkyard version names it, forkyard upgrade lets it take over";
-        lines.push((line.to_owned(), None));
-    }
+    let mut lines: Vec<(String, Option<Stretch>)> = vec![(life::head(status), None)];
+    let told = life::lines(status).into_iter();
+    lines.extend(told.map(|(line, is_bad)| (line, is_bad.then_some((0, usize::MAX, Hue::Bad)))));
     lines.push((String::new(), None));
     let mut pools: Vec<&PoolStatus> = status.pools.iter().collect();
     pools.sort_by_key(|pool| Reverse(key(pool, sort)));
@@ -272,6 +261,7 @@ mod tests {
             last_reload: None,
             log: None,
             replaced: false,
+            daemon: None,
             jobs: None,
         }
     }

@@ -414,6 +414,7 @@ pub(super) mod tests {
             last_reload: None,
             log: None,
             replaced: false,
+            daemon: None,
             jobs: None,
         }
     }

@@ -3,11 +3,14 @@
 mod overview;
 
 use crate::changes::Changes;
+use crate::code_cache::PoolCaches;
 use crate::counters::PoolCounters;
+use crate::daemon_life::DaemonLife;
 use crate::jobs::Stats;
 use crate::last_reload::LastReload;
 use crate::logs::{DaemonLog, PoolLog};
 use crate::numbers::PoolNumbers;
+use crate::past_event::PastEvent;
 use crate::program::Program;
 use crate::routes::RouteStatus;
 use crate::skipped::Skipped;
@@ -28,6 +31,14 @@ pub enum Request {
     Routes {
         /// The pool's name or its application's root.
         pool: String,
+    },
+    /// Requests what happened to the daemon and its pools. Answered with [`Answer::Events`].
+    Events {},
+    /// Requests the state of the caches of PHP. Answered with [`Answer::Caches`].
+    Opcache {
+        /// A pool, or an application pool with all of its applications. `None`: all.
+        #[serde(default)]
+        pool: Option<String>,
     },
     /// Requests the report of a failed start or a crash. Answered with [`Answer::Report`].
     Error {
@@ -164,6 +175,14 @@ pub enum Answer {
         /// By busy time; the last one may be all others.
         routes: Vec<RouteStatus>,
     },
+    /// The caches of pools and applications that run with PHP, by name.
+    Caches {
+        caches: Vec<PoolCaches>,
+    },
+    Events {
+        /// Oldest first. An owner of applications receives those of own processes.
+        events: Vec<PastEvent>,
+    },
     Report {
         /// A JSON object for `json`, text otherwise.
         report: serde_json::Value,
@@ -278,6 +297,8 @@ pub struct Status {
     /// Another program replaced the running one on disk. Not shown to owners of applications.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replaced: bool,
+    /// The program and its times. Not shown to owners of applications.
+    pub daemon: Option<Box<DaemonLife>>,
     /// `None` if background jobs are disabled.
     pub jobs: Option<Box<JobsStatus>>,
 }

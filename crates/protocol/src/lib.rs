@@ -10,8 +10,9 @@
 //! * [`handover`]: old and new master.
 //!
 //! With clients of the daemon:
-//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`counters`], [`last_reload`], [`logs`],
-//!   [`numbers`], [`program`], [`refusals`], [`routes`] and [`skipped`] are parts of its answers, some of the hand-over document too.
+//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`code_cache`], [`counters`], [`daemon_life`],
+//!   [`history`], [`last_reload`], [`last_upgrade`], [`logs`], [`numbers`], [`past_event`], [`program`], [`refusals`], [`routes`] and
+//!   [`skipped`] are parts of its answers, some of the hand-over document too.
 //! * [`health`]: what a status means for probes.
 //! * [`jobs`]: the jobs process, its clients and the master.
 //! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
@@ -23,17 +24,21 @@ pub mod accept_notify;
 pub mod address;
 pub mod changes;
 pub mod channel;
+pub mod code_cache;
 pub mod control;
 pub mod counters;
+pub mod daemon_life;
 pub mod handover;
-pub mod history;
 pub mod health;
+pub mod history;
 pub mod inspector;
 pub mod jobs;
 pub mod keeper;
 pub mod last_reload;
+pub mod last_upgrade;
 pub mod logs;
 pub mod numbers;
+pub mod past_event;
 pub mod preloader;
 pub mod program;
 pub mod refusals;

@@ -348,6 +348,29 @@ pub(super) const COMMANDS: &[Entry] = &[
         files: ALL,
     },
     Entry {
+        name: "events",
+        group: Group::See,
+        examples: &[
+            ("forkyard events", "Shows the last events of all pools."),
+            (
+                "forkyard events www --since 1h",
+                "Shows what happened to a pool within the last hour.",
+            ),
+        ],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
+        name: "opcache",
+        group: Group::See,
+        examples: &[
+            ("forkyard opcache", "Shows OPcache and APCu of all pools of PHP."),
+            ("forkyard opcache --json", "Shows the same for a program."),
+        ],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
         name: "logs",
         group: Group::See,
         examples: &[

@@ -20,6 +20,7 @@ pub mod failed_starts;
 mod fork;
 mod generation;
 pub mod heartbeat;
+pub mod history;
 pub mod instances;
 mod invariants;
 mod leave;

@@ -243,6 +243,9 @@ mod tests {
             last_generation: 4,
             last_reload: None,
             crashes: Vec::new(),
+            last_upgrade: None,
+            started: 0,
+            events: Vec::new(),
             pools: vec![SavedPool {
                 id: 1,
                 name: "www".into(),

@@ -2,24 +2,14 @@
 //! application.
 
 use super::event_loop::Master;
-use super::executor::Rights;
+use super::executor::{Rights, program};
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_protocol::control::{Answer, DaemonMode, Request};
 use forkyard_protocol::last_reload::ReloadCause;
-use forkyard_protocol::program::Program;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_protocol::router::AdminRequest;
-use forkyard_sys::invocation;
 use serde_json::Value;
 use std::time::Duration;
-
-fn program() -> Option<Box<Program>> {
-    let invocation = invocation::get()?;
-    Some(Box::new(Program {
-        build: crate::VERSION.to_owned(),
-        path: invocation.path.clone(),
-        replaced: invocation.is_replaced(),
-    }))
-}
 
 impl Master {
     pub(super) fn handle_request(&mut self, asker: u64, request: &Request) {
@@ -69,7 +59,7 @@ impl Master {
                     Rights::Own(_) => None,
                 },
                 program: match rights {
-                    Rights::All => program(),
+                    Rights::All => program().map(Box::new),
                     Rights::Own(_) => None,
                 },
             })),
@@ -90,6 +80,15 @@ impl Master {
                 routes
                     .map(|routes| Some(Answer::Routes { routes }))
                     .map_err(Answer::from)
+            }
+            Request::Events {} => Ok(Some(self.executor.context.events(rights))),
+            Request::Opcache { pool } => {
+                let executor = &mut self.executor;
+                let (context, preloaders) = (&mut executor.context, &mut executor.preloaders);
+                let asked = executor
+                    .caches
+                    .ask(context, preloaders, asker, rights, pool.as_deref());
+                asked.map(|()| None).map_err(Answer::from)
             }
             Request::Error { id, format } => {
                 let source = self.executor.status_source();
@@ -133,5 +132,7 @@ impl Master {
         };
         self.mode = mode;
         log::info!("{said}");
+        let drained = Happening::of_daemon(EventKind::Drain, said);
+        self.executor.context.handover.record(drained);
     }
 }

@@ -230,6 +230,8 @@ impl Master {
         match request {
             Request::Ping {}
             | Request::Status {}
+            | Request::Events {}
+            | Request::Opcache { .. }
             | Request::Restart { .. }
             | Request::RestartPool { .. }
             // Only for their own pools and applications.

@@ -55,6 +55,9 @@ impl<'e> LeftState<'e> {
             last_generation: all.last_generation,
             last_reload: self.context.handover.last_reload.clone(),
             crashes: Vec::new(),
+            last_upgrade: self.context.handover.last_upgrade.clone(),
+            started: self.context.handover.started,
+            events: self.context.handover.history.events().cloned().collect(),
             pools,
             generations,
         }
@@ -79,6 +82,9 @@ impl<'e> LeftState<'e> {
             last_pool: all.last_pool,
             last_generation: all.last_generation,
             last_reload: self.context.handover.last_reload.clone(),
+            last_upgrade: self.context.handover.last_upgrade.clone(),
+            events: stale.history.events.clone(),
+            events_gone: stale.history.gone.clone(),
             ..Changes::default()
         };
         let mut stale_pools = stale.pools.clone();

@@ -7,6 +7,7 @@ use forkyard_core::master::pool_restart::RestartRequest;
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_host::listen::Listener;
 use forkyard_protocol::control::Answer;
+use forkyard_protocol::past_event::Happening;
 use forkyard_spawn::report::Report;
 use forkyard_worker::WorkerContext;
 use serde_json::Value;
@@ -38,6 +39,8 @@ pub(super) enum Effect {
     PoolEnded(String),
     /// A client's request has its answer.
     Answered(u64, Box<Answer>),
+    /// Something to keep in the history.
+    Happened(Box<Happening>),
     /// A control session has ended.
     SessionEnded(u64),
 }

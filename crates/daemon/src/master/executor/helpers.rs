@@ -11,6 +11,7 @@ use forkyard_base::tick::Tick;
 use forkyard_core::life::{Happened, Helper, HelperAction, Rules};
 use forkyard_core::master::event::PoolId;
 use forkyard_host::logs::parse_message;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_sys::process::{self, Ended};
 use forkyard_sys::socket::Progress;
 use forkyard_sys::{Error, clock};
@@ -159,6 +160,14 @@ impl Helpers {
         if !is_expected {
             let (name, how) = (name(&self.wanted, id), processes::how(ended));
             log::warn!("{name} (pid {pid}) exited {how}");
+            let pool = self.wanted.get(&id).and_then(|it| it.pool.clone());
+            let text = match id {
+                HelperId::Jobs => format!("the process that keeps jobs exited {how}"),
+                other => format!("the {other} exited {how}"),
+            };
+            let what =
+                Happening::of_daemon(EventKind::HelperDied, text).with_detail(format!("process {pid}"));
+            services.record(Happening { pool, ..what });
         }
         services.cause(Effect::Helper(id, HelperStep::Gone(pid)));
         self.tell(services, id, happened);

@@ -4,6 +4,7 @@ mod adoption;
 mod app_log;
 mod applications;
 mod apply_error;
+mod caches;
 mod compare;
 mod context;
 mod control;
@@ -24,6 +25,7 @@ mod helper;
 mod helper_id;
 mod helper_process;
 mod helpers;
+mod history;
 mod jobs;
 mod jobs_tcp;
 mod logs;
@@ -72,6 +74,7 @@ mod worker_output;
 mod zygote;
 
 use applications::Applications;
+use caches::Caches;
 use context::{Context, InForce};
 use control::Control;
 use document::LeftState;
@@ -113,6 +116,7 @@ use web::Web;
 pub use apply_error::{ApplyError, PoolFault};
 pub(super) use control::Rights;
 pub use failure::RunError;
+pub(super) use history::program;
 pub(super) use reload::{NamedSocket, say_interval};
 pub use required_programs::programs as needed_programs;
 pub use services::Handlers;
@@ -136,6 +140,7 @@ pub(super) struct Executor {
     pub(super) orphans: Orphans,
     pub(super) watch: watch::Watch,
     pub(super) web: Web,
+    pub(super) caches: Caches,
 }
 
 impl Executor {
@@ -186,6 +191,7 @@ impl Executor {
             orphans: Orphans::default(),
             watch: watch::Watch::default(),
             web: Web::default(),
+            caches: Caches::default(),
         })
     }
 
@@ -203,6 +209,7 @@ impl Executor {
             self.watch.deadline(),
             self.web.deadline(),
             self.reload.deadline(&self.context.pools),
+            self.caches.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -218,6 +225,7 @@ impl Executor {
         self.settle();
         self.preloaders.poll(&mut self.context.services, now);
         self.programs.poll(&mut self.context, now);
+        self.caches.poll(&mut self.context, &mut self.preloaders, now);
         self.settle();
         self.context
             .poll_entries(&mut self.preloaders, &mut self.programs, now);

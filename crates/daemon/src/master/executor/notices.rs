@@ -20,6 +20,7 @@ pub(super) fn say(
     is_reloading: bool,
     notice: &Notice,
 ) {
+    context.record_notice(notice);
     let Context {
         services,
         in_force,
@@ -38,6 +39,8 @@ pub(super) fn say(
             pools.pool_name(*pool),
             pools.prefix_of_settings(in_force, *pool)
         ),
+        // php-fpm has no line for it.
+        Notice::MaxChildrenOver(_) => {}
         Notice::ProcessMaxReached(_) => log::warn!(
             "The maximum number of processes has been reached. Please review your configuration and consider raising \
              'process.max'"

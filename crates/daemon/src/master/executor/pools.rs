@@ -25,6 +25,7 @@ use forkyard_host::listen::Listener;
 use forkyard_protocol::counters::PoolCounters;
 use forkyard_protocol::handover::document::Had;
 use forkyard_protocol::handover::names;
+use forkyard_protocol::past_event::Happening;
 use forkyard_runtimes::php::protocol::WARM_TIMEOUT;
 use forkyard_scoreboard::header;
 use forkyard_scoreboard::layout::header as word;
@@ -144,6 +145,8 @@ pub(in crate::master) struct Pools {
     pub(super) groups: Vec<forkyard_host::confine::Group>,
     pub(super) counters: AllCounters,
     pub(in crate::master) errors: Errors,
+    /// Events until [`super::Executor::settle`] keeps them.
+    pub(super) unrecorded: Vec<Happening>,
     pub(super) last_pool: u32,
     pub(super) last_generation: u32,
 }

@@ -121,6 +121,7 @@ impl Executor {
                 context.foreign_ended(worker);
             }
             Source::WarmUp(id) => self.preloaders.warmed_up(services, id),
+            Source::CacheState(id) => return self.caches.read(context, &mut self.preloaders, id),
             Source::Directories => self.watch.read(),
             Source::ControlSession(id) => self.control.on_session_ready(context, id),
         }
@@ -165,6 +166,9 @@ impl Executor {
     /// Routes the effects of parts on others until none follows.
     pub(in crate::master) fn settle(&mut self) {
         loop {
+            for happening in std::mem::take(&mut self.context.pools.unrecorded) {
+                self.context.handover.record(happening);
+            }
             let Some(effect) = self.context.services.effects.pop_front() else {
                 match self.context.spawner.next() {
                     Some(tidings) => self.take(tidings),
@@ -224,6 +228,7 @@ impl Executor {
                     }
                     self.answer(asker, &Answer::Status(Box::new(status)));
                 }
+                Effect::Happened(what) => context.handover.record(*what),
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
                 Effect::SessionEnded(session) => self.applications.end_leases(&context.helpers, session),
             }

@@ -101,6 +101,7 @@ impl StatusSource<'_> {
             last_reload: self.context.handover.last_reload.clone(),
             log: Some(logs::of_daemon(&in_force.config.global.error_log)),
             replaced: invocation::get().is_some_and(Invocation::is_replaced),
+            daemon: Some(Box::new(self.context.handover.life())),
             jobs: super::jobs::status(in_force),
         }
     }

@@ -166,7 +166,7 @@ impl Applications {
     pub(in crate::master::executor) fn leave_own(&self, status: &mut Status, uid: u32) {
         status.config.clear();
         status.skipped.clear();
-        status.last_reload = None;
+        (status.last_reload, status.daemon) = (None, None);
         (status.log, status.replaced) = (None, false);
         status.pools.retain(|pool| pool.applications.is_some());
         for pool in &mut status.pools {

@@ -23,6 +23,7 @@ use forkyard_core::master::action::Force;
 use forkyard_core::master::event::{Ended, Event, GenerationId, PoolId};
 use forkyard_core::master::program::{Program, ProgramAction};
 use forkyard_protocol::control as protocol;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_runtimes::http::Share;
 use forkyard_spawn::capture::Capture;
 use forkyard_spawn::effects::{Process, Remains};
@@ -372,6 +373,12 @@ impl Programs {
                 "[pool {name}] process {pid} of the application exited {}; it is started again{report}",
                 how(record.last_exit)
             );
+            let text = format!("a process of the application exited {}", how(record.last_exit));
+            let user = context.pools.user_of(id);
+            let what = Happening::of_pool(EventKind::ProgramDied, &name, user, text);
+            context
+                .services
+                .record(what.with_detail(format!("process {pid}")));
         }
         running.remains.signal_group(Signal::SIGKILL);
         slot.death = (!running.is_ending).then(|| Death {
