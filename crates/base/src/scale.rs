@@ -10,9 +10,9 @@ pub const BUCKETS: usize = 256;
 /// Buckets in a power of two.
 pub const IN_OCTAVE: usize = 8;
 
-/// 2^(63 + i/8) for `i` from 1 to 7, rounded down: the bounds within a power of two, for numbers whose highest bit is
-/// moved to the top.
-const BOUNDS: [u64; IN_OCTAVE - 1] = [
+/// 2^(63 + i/8) for `i` from 1 to 7, rounded down, and the highest number: the bounds within a power of two, for numbers
+/// with the highest bit moved to the top. Each of the first seven lies in its eighth of the power of two.
+const BOUNDS: [u64; IN_OCTAVE] = [
     10_058_158_527_438_640_870,
     10_968_499_650_544_839_023,
     11_961_233_684_655_323_370,
@@ -20,6 +20,7 @@ const BOUNDS: [u64; IN_OCTAVE - 1] = [
     14_224_384_202_002_324_189,
     15_511_800_964_685_064_948,
     16_915_738_899_553_466_670,
+    u64::MAX,
 ];
 
 /// Returns a number's bucket.
@@ -29,7 +30,8 @@ pub fn bucket(value: u64) -> usize {
     }
     let exponent = value.ilog2() as usize;
     let top = value << (63 - exponent);
-    let above = BOUNDS.iter().filter(|bound| top > **bound).count();
+    let eighth = (top >> 60) as usize % IN_OCTAVE;
+    let above = eighth + usize::from(top > BOUNDS[eighth]);
     let is_power = usize::from(top == 1 << 63);
     (exponent * IN_OCTAVE + above - is_power).min(BUCKETS - 1)
 }

@@ -59,7 +59,10 @@ impl<'a> Gate<'a> {
     /// Marks a worker as busy: it can't take a request at once.
     pub fn enter(&self, slot: usize, now: Tick) {
         let (word, bit) = self.bit(gate::BUSY, slot);
-        if word.fetch_or(bit, Ordering::SeqCst) & bit == 0 {
+        let before = word.fetch_or(bit, Ordering::SeqCst);
+        // The time can only begin if this word is full now.
+        let room = (self.slots - slot / 64 * 64).min(64);
+        if before & bit == 0 && (before | bit).count_ones() as usize >= room {
             self.settle(now);
         }
     }
@@ -69,7 +72,9 @@ impl<'a> Gate<'a> {
         let (word, bit) = self.bit(gate::BUSY, slot);
         if self.has_entered(slot) {
             word.fetch_and(!bit, Ordering::SeqCst);
-            self.settle(now);
+            if stopwatch::runs(self.load(gate::SATURATED)) {
+                self.settle(now);
+            }
         }
     }
 

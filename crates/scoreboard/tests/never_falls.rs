@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// A worker's mappings, and what it is doing.
+/// A worker's mappings and its state.
 struct Worker {
     slot: Slot,
     counting: Counting,

@@ -6,6 +6,7 @@ use fastcgi::{Params, Role};
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::Description;
+use forkyard_sys::clock;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -225,6 +226,7 @@ impl<'w> Request<'w> {
     /// The client is gone.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
+        self.service.tally.ended.get_or_insert_with(clock::now);
         self.service.stage(RequestStage::End);
         if !self.service.has_input() {
             self.service.hold_current();

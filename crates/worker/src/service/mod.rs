@@ -213,11 +213,8 @@ impl Service {
 
     pub(super) fn stage(&mut self, stage: RequestStage) {
         self.slot_writer().stage(stage);
-        if stage == RequestStage::End {
-            let ended = *self.tally.ended.get_or_insert_with(clock::now);
-            if let Some(recorder) = &mut self.recorder {
-                recorder.end(ended);
-            }
+        if let (RequestStage::End, Some(recorder)) = (stage, &mut self.recorder) {
+            recorder.end(*self.tally.ended.get_or_insert_with(clock::now));
         }
     }
 }
