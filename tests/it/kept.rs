@@ -165,7 +165,7 @@ fn an_idle_kept_connection_is_no_request_that_takes_too_long() {
 const ECHO: &str = "<?php echo strlen(file_get_contents('php://input'));";
 const UNREAD: &str = "<?php echo 'unread';";
 
-/// A POST and further requests in one write, and in two writes that are cut at any of these places.
+/// Sends a POST and further requests in one write, and in two writes with several cuts.
 #[test]
 fn requests_that_are_sent_ahead_are_all_answered() {
     let daemon = Daemon::start(|dir| {
@@ -250,7 +250,7 @@ fn a_client_that_closes_its_side_in_the_middle_of_the_body_is_answered() {
         ..Request::default()
     };
     request.encode(&mut wire);
-    // Without the end of the body, and the padding and last bytes of its record.
+    // The client leaves out the end of the body, and the padding and last bytes of its record.
     client.send_raw(&wire[..wire.len() - 8 - 6 - 4]).expect("send");
     client.shut();
     let answer = client.answer().expect("answer");

@@ -352,7 +352,9 @@ fn each_question_of_the_document_is_answered_by_its_command() {
     let daemon = Daemon::start(|dir| {
         let place = dir.display();
         let user = if is_root() { "user = \"nobody\"\n" } else { "" };
-        let jobs = format!("[jobs]\nstore = \"{place}/jobs.db\"\nlisten = \"{place}/jobs.sock\"\n{user}");
+        let jobs = format!(
+            "[jobs]\nstore = \"{place}/jobs.db\"\nlisten = \"{place}/jobs.sock\"\n{user}[jobs.queue.mail]\npool = \"www\"\nscript = \"{place}/ok.php\"\n"
+        );
         make_writable(dir);
         let pool = format!("{pm}access.log = \"DIR/access\"\naccess.format = \"%R %m %r %s\"\n");
         configure(dir, "", &pool, "") + &jobs

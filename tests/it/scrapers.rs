@@ -4,6 +4,8 @@ mod collectd;
 mod prometheus;
 mod zabbix;
 
+pub(crate) use prometheus::Prometheus;
+
 use crate::it::documents::blocks;
 use crate::support::prelude::*;
 

@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Once;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -311,10 +312,14 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
             "{errors}\nforkyard: no control socket is known; name the daemon's with --socket\n"
         ))
     })?;
-    eprintln!(
-        "forkyard: {file} is not valid (see forkyard check -c {file}); asking the daemon at {}",
-        path.display()
-    );
+    // A command may ask twice.
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        eprintln!(
+            "forkyard: {file} is not valid (see forkyard check -c {file}); asking the daemon at {}",
+            path.display()
+        );
+    });
     Ok(path)
 }
 

@@ -61,14 +61,21 @@ impl Running {
 impl Prometheus {
     /// Returns the value of a query's first series.
     pub(crate) fn ask(&self, query: &str) -> Option<f64> {
+        self.query(query)?["data"]["result"][0]["value"][1]
+            .as_str()?
+            .parse()
+            .ok()
+    }
+
+    /// Returns the answer to a query.
+    pub(crate) fn query(&self, query: &str) -> Option<Value> {
         let output = Command::new("curl")
             .args(["--silent", "--max-time", "10", "--get", "--data-urlencode"])
             .arg(format!("query={query}"))
             .arg(format!("http://127.0.0.1:{}/api/v1/query", self.port))
             .output()
             .expect("curl");
-        let value: Value = serde_json::from_slice(&output.stdout).ok()?;
-        value["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+        serde_json::from_slice(&output.stdout).ok()
     }
 
     /// Checks that the last scrapes were read in full.

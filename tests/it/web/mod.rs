@@ -3,6 +3,7 @@
 mod clients;
 mod life;
 mod many;
+mod monitoring;
 mod pages;
 mod scraper;
 

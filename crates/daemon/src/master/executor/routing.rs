@@ -93,9 +93,10 @@ impl Executor {
             Source::Preloader(pid) => return self.preloaders.hear(context, pid),
             Source::HelperChannel(HelperId::Jobs) => return self.jobs.hear(context),
             Source::HelperChannel(HelperId::Web) => {
-                self.web.hear(context);
+                let is_more = self.web.hear(context);
                 self.gather_numbers(clock::now());
                 self.settle();
+                return is_more;
             }
             Source::HelperChannel(id) => return self.applications.hear(context, id),
             Source::HelperMessages(id) => return helpers.read_messages(services, id),

@@ -27,6 +27,8 @@ use std::time::Duration;
 
 /// Only the daemon's user may connect.
 const MODE: u32 = 0o600;
+/// Messages in a turn of the loop.
+const LOOKS: usize = 16;
 const TITLE: &str = "forkyard: web";
 /// The shortest time between two answers.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -130,14 +132,18 @@ impl Web {
         context.helper_started(HelperId::Web, process)
     }
 
-    /// Reads the process's questions. Several are one.
-    pub(super) fn hear(&mut self, context: &Context) {
+    /// Reads the process's questions, of which several are one. Returns `true` if there may be more.
+    pub(super) fn hear(&mut self, context: &Context) -> bool {
         let mut buffer = [0; MOST_BYTES];
-        while let Some(FromWeb::Numbers) = context.helpers.receive(HelperId::Web, &mut buffer) {
+        for _ in 0..LOOKS {
+            let Some(FromWeb::Numbers) = context.helpers.receive(HelperId::Web, &mut buffer) else {
+                return false;
+            };
             if matches!(self.stage, Stage::Quiet) {
                 self.stage = Stage::Asked;
             }
         }
+        true
     }
 
     /// When the next answer begins.
