@@ -334,7 +334,7 @@ const ANSWERS: [&[&str]; 25] = [
 ];
 
 fn questions() -> Vec<(String, String)> {
-    let text = read_file(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/howto/questions.md"));
+    let text = read_file(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/howto/questions.md"));
     let rows = text.lines().filter(|line| line.ends_with("` |"));
     let rows = rows.filter_map(|line| line.trim_matches(['|', ' ']).split_once(" | `"));
     let rows = rows.map(|(question, command)| {

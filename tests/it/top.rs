@@ -1,6 +1,7 @@
 //! `forkyard top`: on paper, as JSON, and in a terminal.
 
 use crate::support::prelude::*;
+use nix::fcntl::{Flock, FlockArg};
 
 const PROGRAM: &str = "forkyard-top";
 
@@ -36,7 +37,7 @@ struct Others {
     address: String,
     database: UnixListener,
     server: TcpListener,
-    locked: File,
+    locked: Flock<File>,
 }
 
 impl Others {
@@ -45,7 +46,7 @@ impl Others {
         let database = UnixListener::bind(dir.join("mysqld.sock")).expect("a socket");
         fs::set_permissions(dir.join("mysqld.sock"), Permissions::from_mode(0o666)).expect("chmod");
         let locked = File::create(dir.join("locked")).expect("a file");
-        locked.lock().expect("the lock");
+        let locked = Flock::lock(locked, FlockArg::LockExclusive).expect("the lock");
         let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
         nix::unistd::mkfifo(&dir.join("gate"), mode).expect("a FIFO");
         Others {

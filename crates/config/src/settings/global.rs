@@ -92,10 +92,10 @@ section! {
             "the [control socket](control.md), for `forkyard reload`, `forkyard status` and others")
             .sample(On(r#""/run/forkyard.sock""#)),
         web: Field<Text> = key("web", "address and port, or path of a socket", "none",
-            "where the numbers of all pools are served over HTTP: see [Numbers over HTTP](web.md); a socket is open to the daemon's user alone")
+            "address or socket for the numbers of all pools over HTTP: see [Numbers over HTTP](web.md); only the daemon's user can connect to the socket")
             .sample(Off(r#""127.0.0.1:9180""#)),
         web_hosts: Field<Texts> = key("web_hosts", "list of names", "none",
-            "names besides `localhost` and IP addresses that requests for `web` may have in their Host header")
+            "names that the Host header of a request for `web` may contain in addition to `localhost` and IP addresses")
             .sample(Off(r#"["numbers.example.org"]"#)),
         include: Field<Texts> = key("include", "list", r#"none; of `/etc/forkyard/forkyard.toml`: `["pools/*.toml"]`"#,
             "more files that hold `[pool.NAME]` tables: paths or patterns with `*`, `?` and `[a-z]`, relative to this file")

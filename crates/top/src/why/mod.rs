@@ -186,7 +186,7 @@ fn is_database(path: &str) -> bool {
         name.iter()
             .any(|component| component.to_string_lossy().contains(*part))
     };
-    DATABASE_PATHS.iter().any(|part| is_named(&part))
+    DATABASE_PATHS.iter().any(is_named)
 }
 
 /// Returns what a function of the kernel waits for; its name is all that is known in a page fault.

@@ -100,8 +100,11 @@ impl Caches {
         let known = &self.known;
         let is_known =
             |asker: &Asker, id: &GenerationId| known.get(id).is_some_and(|(at, _)| *at + FRESH > asker.since);
-        let has_all = |asker: &mut Asker| asker.pools.iter().all(|(_, id)| is_known(asker, id));
-        let done: Vec<Asker> = self.askers.extract_if(.., has_all).collect();
+        let has_all = |asker: &Asker| asker.pools.iter().all(|(_, id)| is_known(asker, id));
+        let (done, waiting) = std::mem::take(&mut self.askers)
+            .into_iter()
+            .partition::<Vec<Asker>, _>(has_all);
+        self.askers = waiting;
         for asker in done {
             let caches = asker.pools.into_iter().map(|(pool, id)| self.state(pool, id));
             let caches = caches.collect();

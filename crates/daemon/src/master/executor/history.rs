@@ -144,10 +144,9 @@ impl Context {
         };
         let after = seconds(death.uptime);
         let mut detail = format!("child {} after {after} from start", death.pid);
-        for part in [&death.doing, &sender.map(|(_, by)| format!("sent by {by}"))] {
-            if let Some(part) = part {
-                detail = format!("{detail}, {part}");
-            }
+        let parts = [&death.doing, &sender.map(|(_, by)| format!("sent by {by}"))];
+        for part in parts.into_iter().flatten() {
+            detail = format!("{detail}, {part}");
         }
         let user = self.pools.user_of(death.generation);
         Some(Happening::of_pool(EventKind::WorkerDied, &death.pool, user, text).with_detail(detail))
