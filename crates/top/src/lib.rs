@@ -1,8 +1,8 @@
 //! `forkyard top`: shows what a running daemon does, in a terminal.
 //!
-//! [`source`] and [`look`] read the daemon's status and the kernel's numbers into [`readings`]. [`model`] makes the values of a
-//! frame from two readings, [`view`] makes cells of a terminal from a frame, and [`screen`] handles keys. All three are pure.
-//! [`terminal`] is the loop around them.
+//! `source` and `look` read the daemon's status and the kernel's numbers into `readings`. `model` makes the values of a
+//! frame from two readings, `view` makes cells of a terminal from a frame, and `screen` handles keys. All three are pure.
+//! `terminal` is the loop around them.
 #![deny(unsafe_code)]
 
 mod histogram;
