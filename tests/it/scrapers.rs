@@ -4,8 +4,6 @@ mod collectd;
 mod prometheus;
 mod zabbix;
 
-pub(crate) use prometheus::Prometheus;
-
 use crate::it::documents::blocks;
 use crate::support::prelude::*;
 
@@ -85,7 +83,7 @@ impl Site {
     }
 }
 
-pub(crate) struct Running {
+struct Running {
     child: Child,
     name: &'static str,
     directory: tempfile::TempDir,

@@ -16,7 +16,6 @@ mod held;
 mod many;
 mod memory;
 mod mounts;
-mod numbers;
 mod proof;
 mod refusals;
 mod reserve;

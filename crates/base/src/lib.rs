@@ -1,5 +1,4 @@
-//! Basic types and helpers without system calls: time, timers, text, file identities, error hints,
-//! buckets of histograms.
+//! Basic types and helpers without system calls: time, timers, text, file identities, error hints.
 #![forbid(unsafe_code)]
 
 pub mod descriptor;
@@ -8,7 +7,6 @@ pub mod indexed;
 pub mod openmetrics;
 pub mod origin;
 pub mod remedy;
-pub mod scale;
 pub mod spread;
 pub mod text;
 pub mod tick;

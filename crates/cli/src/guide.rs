@@ -1,6 +1,5 @@
 //! Help and manual texts of each command: group, examples, exit codes and files.
 
-mod applications;
 mod jobs;
 mod table;
 
@@ -74,8 +73,7 @@ pub(super) const CONFIGURATION: Entry = Entry {
 };
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    let all = table::COMMANDS.iter().chain(applications::COMMANDS);
-    all.chain(jobs::COMMANDS)
+    table::COMMANDS.iter().chain(jobs::COMMANDS)
 }
 
 pub(super) fn entry(name: &str) -> Option<&'static Entry> {

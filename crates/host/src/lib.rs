@@ -1,8 +1,7 @@
-//! A process's surroundings: listening sockets, log, confinement, the daemon's control socket.
+//! A process's surroundings: listening sockets, log, confinement.
 #![deny(unsafe_code)]
 
 pub mod confine;
-pub mod control;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;

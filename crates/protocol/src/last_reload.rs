@@ -15,8 +15,6 @@ pub struct LastReload {
     pub result: ReloadResult,
     /// The first error in one line, or `None` on success.
     pub error: Option<String>,
-    /// The time until every new worker was up or had failed, in milliseconds.
-    pub took_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +77,6 @@ impl LastReload {
             by,
             result: ReloadResult::Refused,
             error: errors.first().map(|error| first_line(&error.text)),
-            took_ms: None,
         }
     }
 
@@ -97,7 +94,6 @@ impl LastReload {
                 None => ReloadResult::Done,
             },
             error,
-            took_ms: None,
         }
     }
 
@@ -110,15 +106,6 @@ impl LastReload {
                 ..applied
             },
             _ => applied,
-        }
-    }
-
-    /// Adds how long it took.
-    #[must_use]
-    pub fn lasting(self, took_ms: u64) -> LastReload {
-        LastReload {
-            took_ms: Some(took_ms),
-            ..self
         }
     }
 

@@ -148,14 +148,12 @@ impl Acceptor {
         let idle_since = clock::now();
         service.slot_writer().idle(idle_since);
         if service.page.must_retire() {
-            service.page.rest(idle_since);
             return Work::Retire;
         }
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
         }
         if service.router.is_there() {
-            service.page.rest(idle_since);
             return self.next_routed(service, backend);
         }
         let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
@@ -171,7 +169,6 @@ impl Acceptor {
                 return work;
             }
         }
-        service.page.rest(idle_since);
         loop {
             let work = self.scan(service, idle_since, backend);
             if let Some(work) = work {
@@ -226,13 +223,7 @@ impl Acceptor {
     /// asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, Error> {
         self.gauge.sample(service, self.eager, self.looked);
-        if let Some(gate) = service.page.gate() {
-            gate.begin_accept();
-        }
         let accepted = socket::accept(service.listener.as_fd());
-        if let Some(gate) = service.page.gate().filter(|_| !matches!(accepted, Ok(Some(_)))) {
-            gate.accept_failed(accepted.is_ok(), clock::now());
-        }
         let socket = match accepted {
             Ok(socket) => socket,
             Err(error) if is_short(&error) || error.errno == Errno::EINVAL => {
@@ -249,26 +240,20 @@ impl Acceptor {
         let connection = service.connection(socket);
         let listen = &service.settings.pool.listen;
         let refusal = self.gauge.admit(&service.page, listen, connection.socket());
-        let now = self.take_up(service);
-        service.tally.waited = service
-            .page
-            .gate()
-            .map_or(Duration::ZERO, |gate| gate.accepted(now));
-        service.tally.found_waiting = self.eager;
+        self.take_up(service);
         if let Some(why) = refusal {
             stderr_errors::error(&service.settings.pool, &why);
             service.close(connection);
-            service.page.idle(now);
+            service.slot_writer().idle(clock::now());
             return Ok(None);
         }
         Ok(Some(connection))
     }
 
-    pub(super) fn take_up(&mut self, service: &mut Service) -> Tick {
+    pub(super) fn take_up(&mut self, service: &mut Service) {
         let now = clock::now();
-        service.page.accepted(now);
+        service.slot_writer().accepted(now);
         self.notifier.take_up(&service.page, now);
-        now
     }
 
     pub(super) fn begin_work(&mut self, service: &mut Service, now: Tick) {

@@ -15,7 +15,6 @@ mod router;
 mod status;
 
 use super::context::Context;
-use super::effect::StatusAsker;
 use super::helper_id::HelperId;
 use super::helper_process::HelperProcess;
 use forkyard_base::tick::Tick;
@@ -55,7 +54,7 @@ enum Asker {
     Session(u64),
     /// `None`: the client has gone.
     Lease(Option<u64>),
-    View(StatusAsker),
+    View(u64),
     /// A restart in several pools, for this conversation.
     Restart(u64),
 }
@@ -71,7 +70,7 @@ struct PendingRestart {
 
 #[derive(Debug)]
 struct PendingStatus {
-    asker: StatusAsker,
+    asker: u64,
     until: Tick,
     waiting: usize,
     views: Vec<(PoolId, Value)>,
