@@ -22,9 +22,9 @@ MOST_CPU_BESIDE_PRELOAD = 0.85
 # A worker that is put back, beside one that goes on: µs for each request.
 MOST_REWINDING = 200
 MOST_MEMORY = 1.2
-# The rate of a worker that is put back, of one that goes on.
+# Least rate of snapshot mode, as a part of loop mode's.
 LEAST_OF_LOOP = 0.9
-# WordPress as php-fpm runs it, without a worker script.
+# Least rate of WordPress without a worker script, as a part of php-fpm's.
 LEAST_WORDPRESS = 0.98
 
 

@@ -33,7 +33,7 @@ def laravel(bench):
     sessions.write_text(sessions.read_text().replace("'driver' => 'file'", "'driver' => 'array'"))
     for path in ("storage/framework/sessions", "storage/framework/views", "storage/logs", "bootstrap/cache"):
         (site / path).mkdir(parents=True)
-    # What a pool's `env` is for, in a file: the harness' pools have none.
+    # The harness writes no `env` of a pool, so the worker script sets the variables.
     variables = {
         "APP_BASE_PATH": str(site),
         "APP_PUBLIC_PATH": str(site / "public"),

@@ -104,7 +104,7 @@ int setitimer(__itimer_which_t which, const struct itimerval *value, struct itim
     limit = value->it_value.tv_sec;
     longer.it_value.tv_usec = limit ? 2 * SLACK / 1000 : 0;
     int result = NEXT(setitimer)(which, &longer, NULL);
-    /* What the request has used before is counted at its end, although it was before the timer. */
+    /* At its end the present request counts as a whole, so too much is counted, never too little. */
     used = 0;
     state = result == 0 && limit ? WANTED : UNKNOWN;
     return result;
