@@ -100,7 +100,7 @@ const WORLD: [&str; 10] = [
     "std::thread",
 ];
 
-const PURE: [(&str, &[&str]); 8] = [
+const PURE: [(&str, &[&str]); 11] = [
     ("crates/daemon/src/handover/", &[]),
     ("crates/base/", &[]),
     (
@@ -116,6 +116,9 @@ const PURE: [(&str, &[&str]); 8] = [
     ("crates/jobs/src/core/", &[]),
     ("crates/protocol/", &[]),
     ("crates/scoreboard/src/status/", &[]),
+    ("crates/top/src/model/", &[]),
+    ("crates/top/src/screen.rs", &[]),
+    ("crates/top/src/view/", &[]),
 ];
 
 const STRANGERS: [(&str, &str); 6] = [

@@ -160,3 +160,23 @@ fn compare(level: &str, decorated: bool, stock: Logged, ours: Logged) {
     }
     assert_eq!(lines, theirs, "{case}");
 }
+
+#[test]
+fn workers_leave_the_signals_of_faults_at_their_defaults() {
+    skip_if!(!is_possible());
+    let script = ("pid.php", "<?php echo getmypid();");
+    for fpm in Fpm::both("", "", &[script]) {
+        let pid = fpm.get("pid.php").parse().expect("a pid");
+        let caught = process::status_line(pid, "SigCgt").expect("a worker");
+        let caught = u64::from_str_radix(&caught, 16).expect("signals");
+        for fault in [
+            Signal::SIGSEGV,
+            Signal::SIGBUS,
+            Signal::SIGFPE,
+            Signal::SIGILL,
+            Signal::SIGABRT,
+        ] {
+            assert_eq!(caught & 1 << (fault as i32 - 1), 0, "{fault}: {caught:x}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use forkyard_fuzz::number_of;
 use forkyard_protocol::handover::document::Document;
 use forkyard_protocol::handover::{frame, names};
 use forkyard_runtimes::http::table_pages;
-use forkyard_scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
+use forkyard_scoreboard::layout::{header::MAX_SLOTS, pages};
 use std::collections::BTreeSet;
 
 pub(super) fn document(input: &[u8]) {
@@ -39,7 +39,7 @@ fn facts(document: &Document, lacking: usize) -> Facts {
     for generation in &document.generations {
         let slots = generation.slots as usize;
         let kinds = [
-            Kind::Memory(HEADER_PAGES + slots),
+            Kind::Memory(pages(slots)),
             Kind::PipeOut,
             Kind::PipeIn,
             Kind::Stream,

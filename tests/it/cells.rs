@@ -245,6 +245,7 @@ impl Cell<'_> {
             let id = self.refused();
             let (code, text) = self.daemon.said(&["error", &id]);
             assert_eq!(code, Some(0), "{self}: {text}");
+            self.is_event();
             if self.kind != "applications" {
                 let (code, text) = self.daemon.said(&["health", "--ready"]);
                 let names_it = text.contains(&format!("{}: failing", self.kind));
@@ -254,6 +255,22 @@ impl Cell<'_> {
         self.write(&self.runtime.good.replace("VALUE", "two"));
         self.restart(0);
         self.answers("two");
+    }
+
+    /// Whether the failed start is among the pool's events.
+    fn is_event(&self) {
+        let events = parsed(&self.daemon.shown(&["events", self.kind, "--json"]));
+        let events = events.as_array().expect("events");
+        let id = |event: &Value| {
+            event["detail"]
+                .as_str()
+                .and_then(|it| it.strip_prefix("error "))
+                .map(str::len)
+        };
+        let found = events
+            .iter()
+            .any(|event| event["kind"] == "start-failed" && id(event) == Some(8));
+        assert!(found, "{self}: {events:#?}");
     }
 
     fn is_unknown(&self) {

@@ -5,6 +5,9 @@ use crate::support::prelude::*;
 const OTHERWISE: &[(&str, i32)] = &[
     ("forkyard check --strict", 78),
     ("forkyard error", 70),
+    // No terminal.
+    ("forkyard top --interval", 70),
+    ("forkyard replay", 70),
     ("forkyard terminate", 70),
     ("forkyard restart /srv/shop", 70),
     ("forkyard pool add", 78),
@@ -23,6 +26,8 @@ const NOT_RUN: &[&str] = &[
     "forkyard import",
     "forkyard spawn",
     "forkyard status --watch",
+    // These go on until their user leaves.
+    "forkyard top --json",
     "forkyard logs -f",
 ];
 

@@ -189,13 +189,15 @@ fn settled(daemon: &Daemon) -> Samples {
     })
 }
 
+const SUMS: [&str; 4] = ["_total", "_bucket", "_count", "_sum"];
+
 fn assert_risen(before: &Samples, after: &Samples) {
     let counters = before.iter().filter(|(name, _)| {
         name.starts_with("forkyard_pool_")
             && name
                 .split('{')
                 .next()
-                .is_some_and(|name| name.ends_with("_total"))
+                .is_some_and(|name| SUMS.iter().any(|end| name.ends_with(end)))
     });
     for (name, value) in counters {
         let now = after.get(name).unwrap_or_else(|| panic!("{name} is gone"));
@@ -212,6 +214,12 @@ fn assert_documented(samples: &Samples) {
     let rows = text.lines().filter(|line| line.starts_with("| `forkyard_"));
     let documented: BTreeSet<&str> = rows.flat_map(|row| row.split('`')).filter(is_of_a_pool).collect();
     let names = samples.keys().filter_map(|key| key.split('{').next());
+    let names = names.map(|name| {
+        SUMS[1..]
+            .iter()
+            .find_map(|end| name.strip_suffix(end))
+            .unwrap_or(name)
+    });
     let names = names.chain([
         "forkyard_pool_worker_exits_total",
         "forkyard_pool_scripts_not_run_total",

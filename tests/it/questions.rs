@@ -303,3 +303,118 @@ fn the_owner_of_a_pool_ends_its_own_requests_alone() {
     assert_eq!(end(owner), (Some(0), String::new()));
     assert!(client.answer().expect("answer").text().starts_with("Status: 504"));
 }
+
+/// For each question of the document, in its order: words of the answer, with `PID` for a busy worker.
+const ANSWERS: [&[&str]; 25] = [
+    &["GET /slow.php"],
+    &["www"],
+    &["www"],
+    &["GET /die.php?", "SIGSEGV"],
+    &["www", "SIGSEGV"],
+    &["max-children", "all 2 of max_children are needed"],
+    &["GET /ok.php"],
+    &["last reload", "refused"],
+    &["last hour: ", "waited"],
+    &["www"],
+    &["GET /ok.php", "P95"],
+    &["up "],
+    &["runs, pid "],
+    &["max_children: 2 -> 3"],
+    &["192.0.2.9"],
+    &["Core"],
+    &["no "],
+    &["www"],
+    &["worker-died"],
+    &["requests", "access"],
+    &["www"],
+    &["jobs"],
+    &["PID"],
+    &["www would be replaced"],
+    &["www"],
+];
+
+fn questions() -> Vec<(String, String)> {
+    let text = read_file(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/howto/questions.md"));
+    let rows = text.lines().filter(|line| line.ends_with("` |"));
+    let rows = rows.filter_map(|line| line.trim_matches(['|', ' ']).split_once(" | `"));
+    let rows = rows.map(|(question, command)| {
+        (
+            question.to_owned(),
+            command.trim_end_matches(['`', ' ', '|']).replace("\\|", "|"),
+        )
+    });
+    rows.collect()
+}
+
+#[test]
+fn each_question_of_the_document_is_answered_by_its_command() {
+    let pm = "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
+    let daemon = Daemon::start(|dir| {
+        let place = dir.display();
+        let user = if is_root() { "user = \"nobody\"\n" } else { "" };
+        let jobs = format!(
+            "[jobs]\nstore = \"{place}/jobs.db\"\nlisten = \"{place}/jobs.sock\"\n{user}[jobs.queue.mail]\npool = \"www\"\nscript = \"{place}/ok.php\"\n"
+        );
+        make_writable(dir);
+        let pool = format!("{pm}access.log = \"DIR/access\"\naccess.format = \"%R %m %r %s\"\n");
+        configure(dir, "", &pool, "") + &jobs
+    });
+    daemon.write("ok.php", "<?php echo 'fine';");
+    daemon.write("die.php", "<?php posix_kill(getmypid(), 11); sleep(10);");
+    daemon.write(
+        "slow.php",
+        "<?php while (!file_exists(__DIR__ . '/go')) { usleep(1000); clearstatcache(); }",
+    );
+    let params = |script: &str| Params::get(&daemon.dir, script, "").with("REMOTE_ADDR", "192.0.2.9");
+    assert_eq!(daemon.ask("www", &params("ok.php")).body(), "fine");
+    let mut dies = daemon.client("www");
+    dies.send(&params("die.php"), b"").expect("send");
+    daemon.wait_for("exited on signal 11");
+    edit(&daemon, "max_children = 2", "max_children = \"many\"");
+    assert_ne!(daemon.said(&["reload"]).0, Some(0));
+    edit(&daemon, "max_children = \"many\"", "max_children = 3");
+    let slow = [(); 2].map(|()| daemon.send("www", &params("slow.php")));
+    daemon.wait_for("max_children");
+    let busy = until("a busy worker", || {
+        let status = daemon.status(&["www"]);
+        let workers = status["pools"][0]["processes"].as_array()?.clone();
+        let busy = workers
+            .iter()
+            .find(|it| it["uri"].as_str().is_some_and(|uri| uri.contains("slow")))?;
+        busy["pid"].as_u64()
+    });
+    let questions = questions();
+    assert_eq!(questions.len(), ANSWERS.len(), "{questions:?}");
+    let own = Path::new(env!("CARGO_BIN_EXE_forkyard"));
+    let directory = own.parent().expect("a directory").display();
+    let config = daemon.dir.join("forkyard.toml").display().to_string();
+    let failures: Vec<String> = questions
+        .iter()
+        .zip(ANSWERS)
+        .filter_map(|((question, command), words)| {
+            let mut line = command
+                .replace(
+                    "/var/log/forkyard-www.access",
+                    &daemon.dir.join("access").display().to_string(),
+                )
+                .replace("PID", &busy.to_string());
+            if line.starts_with("forkyard ") {
+                line += &format!(" -c {config}");
+            }
+            let mut shell = Command::new("sh");
+            shell
+                .args(["-c", &line])
+                .env("PATH", format!("{directory}:/usr/sbin:/usr/bin:/sbin:/bin"));
+            let (code, text) = said_by(&mut shell);
+            let missing: Vec<_> = words
+                .iter()
+                .map(|word| word.replace("PID", &busy.to_string()))
+                .filter(|word| !text.contains(word.as_str()))
+                .collect();
+            (!missing.is_empty())
+                .then(|| format!("{question}\n$ {line}\n{code:?} {text}\nlacks {missing:?}\n"))
+        })
+        .collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    drop(slow);
+}

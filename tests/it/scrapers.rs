@@ -4,6 +4,8 @@ mod collectd;
 mod prometheus;
 mod zabbix;
 
+pub(crate) use prometheus::Prometheus;
+
 use crate::it::documents::blocks;
 use crate::support::prelude::*;
 
@@ -83,7 +85,7 @@ impl Site {
     }
 }
 
-struct Running {
+pub(crate) struct Running {
     child: Child,
     name: &'static str,
     directory: tempfile::TempDir,

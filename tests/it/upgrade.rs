@@ -367,3 +367,27 @@ fn an_order_to_upgrade_to_a_program_that_fails_is_answered_so() {
     assert_contains(&errors, "the new program can't take over, the old one goes on");
     assert!(daemon.get("www", "pid.php").ended);
 }
+
+#[test]
+fn the_new_program_has_the_reports_of_crashes() {
+    let installed = Installed::start(STATIC);
+    let daemon = &installed.daemon;
+    daemon.write("dies.php", "<?php posix_kill(getmypid(), 11); sleep(60);");
+    let dies = |count: usize| {
+        let _answer = daemon
+            .send("www", &Params::get(&daemon.dir, "dies.php", "a=1"))
+            .answer();
+        daemon.wait_for_count(", report ", count);
+        let list = parsed(&daemon.shown(&["crashes", "--json"]));
+        assert_eq!(list[0]["deaths"], count, "{list}");
+        list
+    };
+    let before = dies(1);
+    let id = before[0]["id"].as_str().expect("an id").to_owned();
+    let report = daemon.shown(&["error", &id]);
+    assert_eq!(ordered(&installed).2, Some(0));
+    daemon.wait_for("the new workers serve");
+    assert_eq!(parsed(&daemon.shown(&["crashes", "--json"])), before);
+    assert_eq!(daemon.shown(&["error", &id]), report);
+    dies(2);
+}

@@ -4,18 +4,19 @@ use super::{program, root_text, sources};
 
 const PROTOCOL: &str = "crates/protocol/src";
 
-/// Enums that are written and read elsewhere: parts of settings, of stored jobs and of what a new process is started
-/// with, and the finding of a forked child.
-const OTHERS: [(&str, &str); 7] = [
+/// Enums that are written and read elsewhere: parts of settings, of stored jobs, of what a new process is started with
+/// and of the reports for the next master, the finding of a forked child, and recorded readings.
+const OTHERS: [(&str, &str); 8] = [
     ("crates/base/src/ended.rs", "Ended"),
     (
         "crates/core/src/",
-        "Kind SocketOwner Properties Route Step ProcessManager RestartMethod",
+        "Kind SocketOwner Properties Route Step ProcessManager RestartMethod CrashCause",
     ),
     ("crates/config/src/", "*"),
     ("crates/jobs/src/core/event.rs", "TaskStatus Outcome"),
     ("crates/slowlog/src/job.rs", "Asking Means"),
     ("crates/daemon/src/helper/start.rs", "Role"),
+    ("crates/top/src/", "Cause Part Sight"),
     (
         "crates/daemon/src/master/executor/env_file.rs",
         "EnvFileError FileFault",

@@ -7,7 +7,7 @@ use super::control::{
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use clap::{Args, Subcommand};
 use forkyard_config::duration;
-use forkyard_daemon::control::client::Conversation;
+use forkyard_host::control::Conversation;
 use forkyard_protocol::control::{Answer, Request};
 use serde_json::Value;
 use std::io::Read;

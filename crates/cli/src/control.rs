@@ -1,6 +1,6 @@
 //! `forkyard reload`, `upgrade`, `status` and `error`: requests to the running daemon.
 
-use super::metrics::MetricsForm;
+use super::metrics_form::MetricsForm;
 use super::overview::{Sort, bounded, table};
 use super::status::{Use, details};
 use super::{CONFIG, EXIT_CONFIG, EXIT_SOFTWARE};
@@ -8,13 +8,14 @@ use super::{colour, output};
 use clap::Args;
 use forkyard_base::text::is_control;
 use forkyard_config::{self as config, Skipped};
-use forkyard_daemon::control::client::{AskError, ask};
+use forkyard_host::control::{AskError, ask};
 use forkyard_protocol::control::{Answer, Complaint, Format, Reloaded, Request, Status};
 use forkyard_sys::{process, terminal};
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Once;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -150,7 +151,12 @@ pub(super) struct StatusArguments {
 pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
     let look = || Ok(show(ask_status(daemon)?, wanted));
     match wanted.watch {
-        None => tell(look()),
+        None => tell(ask_status(daemon).map(|mut status| {
+            if wanted.pools.is_empty() && wanted.metrics.is_none() {
+                super::life::ask_changes(daemon, &mut status);
+            }
+            show(status, wanted)
+        })),
         Some(interval) => watch(interval, look),
     }
 }
@@ -190,7 +196,7 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
     CommandOutcome::success(match (wanted.json, wanted.metrics) {
         // Serialising plain values to memory can't fail.
         (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
-        (false, Some(form)) => super::metrics::metrics(&status, form),
+        (false, Some(form)) => forkyard_web::metrics::metrics(&status, form.into()),
         (false, None) if wanted.pools.is_empty() => {
             let jobs = super::jobs::overview(&status);
             table(&status, wanted.sort, columns, colour::is_wanted()) + &bounded(&jobs, columns)
@@ -306,10 +312,14 @@ fn named_in(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
             "{errors}\nforkyard: no control socket is known; name the daemon's with --socket\n"
         ))
     })?;
-    eprintln!(
-        "forkyard: {file} is not valid (see forkyard check -c {file}); asking the daemon at {}",
-        path.display()
-    );
+    // A command may ask twice.
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        eprintln!(
+            "forkyard: {file} is not valid (see forkyard check -c {file}); asking the daemon at {}",
+            path.display()
+        );
+    });
     Ok(path)
 }
 

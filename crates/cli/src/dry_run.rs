@@ -32,6 +32,31 @@ pub(super) fn outcome(changes: &Changes) -> CommandOutcome {
     }
 }
 
+/// The changes in a line each, for the status.
+pub(super) fn in_brief(changes: &Changes) -> Vec<String> {
+    let keys = |keys: &[KeyChange]| keys.iter().map(in_words).collect::<Vec<_>>().join(", ");
+    let tables = [("[global]", &changes.global), ("[jobs]", &changes.jobs)].into_iter();
+    let tables = tables.filter(|(_, list)| !list.is_empty());
+    let tables = tables.map(|(table, list)| format!("{table} ({})", keys(list)));
+    let pools = changes.pools.iter().filter_map(|pool| {
+        let (name, list) = (&pool.pool, keys(&pool.keys));
+        let reason = pool.reason.as_deref().unwrap_or_default();
+        match pool.outcome {
+            Outcome::Added => Some(format!("pool {name} is added")),
+            Outcome::Removed => Some(format!("pool {name} is removed")),
+            Outcome::Failed => Some(format!("pool {name} fails: {reason}")),
+            Outcome::Replaced | Outcome::Kept if !list.is_empty() => Some(format!("pool {name} ({list})")),
+            Outcome::Replaced => Some(format!("pool {name}: {reason}")),
+            Outcome::Kept => None,
+        }
+    });
+    let skipped = changes.skipped.iter().map(|one| {
+        let reason = one.reasons.first().map_or("", String::as_str);
+        format!("{} is skipped: {reason}", one.name())
+    });
+    tables.chain(pools).chain(skipped).collect()
+}
+
 fn pool_lines(pool: &PoolChange, text: &mut String) {
     let reason = printable(pool.reason.as_deref().unwrap_or_default());
     let name = printable(&pool.pool);
@@ -46,9 +71,13 @@ fn pool_lines(pool: &PoolChange, text: &mut String) {
 }
 
 fn line(key: &KeyChange, text: &mut String) {
-    let value = |value: &Option<String>| printable(value.as_deref().unwrap_or("nothing"));
+    let _ = writeln!(text, "  {}", printable(&in_words(key)));
+}
+
+fn in_words(key: &KeyChange) -> String {
+    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
     let (before, after) = (value(&key.before), value(&key.after));
-    let _ = writeln!(text, "  {}: {before} -> {after}", printable(&key.key));
+    format!("{}: {before} -> {after}", key.key)
 }
 
 #[cfg(test)]
@@ -80,6 +109,17 @@ mod tests {
             "pool www would be replaced: its settings changed\n  pm.max_children: 5 -> nothing\n"
         );
         assert_eq!(said.code, EXIT_DIFFERENT);
+        let key = KeyChange {
+            key: "pm.max_children".to_owned(),
+            before: Some("5".to_owned()),
+            after: Some("8".to_owned()),
+        };
+        let brief = in_brief(&replaced(vec![key]));
+        assert_eq!(brief, ["pool www (pm.max_children: 5 -> 8)"]);
+        assert_eq!(
+            in_brief(&replaced(Vec::new())),
+            ["pool www: its settings changed"]
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Help and manual texts of each command: group, examples, exit codes and files.
 
+mod applications;
 mod jobs;
 mod table;
 
@@ -73,7 +74,8 @@ pub(super) const CONFIGURATION: Entry = Entry {
 };
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    table::COMMANDS.iter().chain(jobs::COMMANDS)
+    let all = table::COMMANDS.iter().chain(applications::COMMANDS);
+    all.chain(jobs::COMMANDS)
 }
 
 pub(super) fn entry(name: &str) -> Option<&'static Entry> {

@@ -7,11 +7,12 @@ use super::control::{
     CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, lost, printable, quick_socket, tell, unexpected,
 };
 use super::last_reload::trouble;
-use super::status::{remarks, state, waiting};
+use super::status::remarks;
 use clap::Args;
 use forkyard_config as config;
-use forkyard_daemon::control::client::{AskError, ask};
+use forkyard_host::control::{AskError, ask};
 use forkyard_protocol::control::{Answer, DaemonMode, PoolStatus, Request, Status};
+use forkyard_protocol::health::{Trouble, trouble as trouble_of};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -192,14 +193,13 @@ fn problems(asked: &Health, mode: DaemonMode, status: &Status) -> Result<Vec<Str
 }
 
 fn problem_of(pool: &PoolStatus, is_busy_wrong: bool) -> Option<String> {
-    let state = state(pool);
-    if !matches!(state, "serving" | "reloading") {
-        let why = remarks(pool).into_iter().next();
-        return Some(why.map_or_else(|| state.to_owned(), |why| format!("{state}: {why}")));
-    }
-    let queue = waiting(pool).unwrap_or(0);
-    let is_full = pool.busy >= pool.limits.max_children && queue > 0;
-    (is_busy_wrong && is_full).then(|| format!("all {} workers are busy, and {queue} wait", pool.busy))
+    Some(match trouble_of(pool, is_busy_wrong)? {
+        Trouble::State(state) => match remarks(pool).into_iter().next() {
+            Some(why) => format!("{state}: {why}"),
+            None => state.to_owned(),
+        },
+        full @ Trouble::Full { .. } => full.to_string(),
+    })
 }
 
 pub(super) fn drain(arguments: &Drain) -> ExitCode {

@@ -11,7 +11,11 @@ pub(super) fn line(last: &LastReload) -> Option<String> {
     }
     let time = format_local_time(last.time, "%Y-%m-%d %H:%M:%S");
     let time = String::from_utf8_lossy(&time);
-    let what = format!("{time} {}: {}", last.by.in_words(), last.result.in_words());
+    let took = last
+        .took_ms
+        .map(|took| format!(" in {}.{:03} s", took / 1000, took % 1000));
+    let (took, by) = (took.unwrap_or_default(), last.by.in_words());
+    let what = format!("{time} {by}{took}: {}", last.result.in_words());
     let why = last.error.as_ref().map(|error| format!(": {error}"));
     Some(printable(&format!(
         "last reload {what}{}",

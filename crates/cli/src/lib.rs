@@ -10,7 +10,9 @@ mod check;
 mod colour;
 mod connect;
 mod control;
+mod crashes;
 mod dry_run;
+mod events;
 mod fpm;
 mod full;
 mod guide;
@@ -19,15 +21,20 @@ mod import;
 mod init;
 mod jobs;
 mod last_reload;
+mod life;
 mod logs;
-mod metrics;
+mod metrics_form;
 mod names;
+mod numbers;
+mod opcache;
 mod overview;
 mod owners;
 mod php;
 mod php_start;
 mod programs;
 mod reach;
+mod replay;
+mod routes;
 mod settings;
 mod skipped;
 mod spawn;
@@ -35,6 +42,7 @@ mod status;
 mod suggestions;
 mod takeover;
 mod texts;
+mod top;
 mod unit;
 mod version;
 
@@ -153,7 +161,14 @@ enum Command {
         #[command(flatten)]
         daemon: control::Daemon,
     },
-    /// Show why an application did not start, or a job's worker died
+    /// List the workers that died at work
+    Crashes(crashes::Crashes),
+    /// Send the request of a crash again, to a pool for a trial
+    ///
+    /// Only GET and HEAD. The request has the report's method, path, query and script, but no cookies, no
+    /// authorization and no other header: it carries no session.
+    Replay(replay::Replay),
+    /// Show why an application did not start, or a worker died at work
     Error {
         #[command(flatten)]
         daemon: control::Daemon,
@@ -166,6 +181,14 @@ enum Command {
         #[arg(long)]
         html: bool,
     },
+    /// Show what happened to the daemon and its pools
+    ///
+    /// The last 200 reloads, upgrades, deaths of processes, failed starts and limits that were met are kept, also over upgrades.
+    Events(events::Events),
+    /// Show how full OPcache and APCu of PHP pools are
+    ///
+    /// A short-lived process of the pool reads them, so that no worker and no request is needed.
+    Opcache(opcache::OpcacheArguments),
     /// Give a pool or an application new processes with new code
     Restart(applications::Restart),
     /// End the request that a worker is busy with
@@ -194,6 +217,8 @@ enum Command {
     ///
     /// No worker is asked, and it takes a second at most.
     Health(health::Health),
+    /// Show the routes of a pool with the most busy time
+    Routes(routes::Routes),
     /// Show where the logs of pools and of the daemon are
     Logs(logs::Logs),
     /// Say which program runs, and which is on disk
@@ -237,6 +262,10 @@ enum Command {
         #[command(flatten)]
         wanted: control::StatusArguments,
     },
+    /// Show pools, workers and requests as they change
+    ///
+    /// In a terminal; the key ? describes the keys. An owner sees his own applications.
+    Top(top::Top),
 }
 
 impl Command {
@@ -281,8 +310,13 @@ pub fn main() -> ExitCode {
             };
             control::error(&daemon, id, format)
         }
+        Command::Crashes(arguments) => crashes::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+        Command::Events(arguments) => events::run(&arguments),
+        Command::Opcache(arguments) => opcache::run(&arguments),
         Command::Ping(arguments) => health::ping(&arguments),
         Command::Health(arguments) => health::health(&arguments),
+        Command::Routes(arguments) => routes::run(&arguments),
         Command::Logs(arguments) => logs::run(&arguments),
         Command::Version { daemon } => version::version(&daemon),
         Command::Drain(arguments) => health::drain(&arguments),
@@ -291,6 +325,7 @@ pub fn main() -> ExitCode {
         Command::Schema => texts::schema(),
         Command::Names { words } => names::names(&words),
         Command::Manual { directory } => texts::manual(&directory),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
         Command::Jobs(arguments) => jobs::run(*arguments),
         Command::Restart(arguments) => applications::restart(&arguments),

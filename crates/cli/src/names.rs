@@ -43,29 +43,41 @@ enum Kind {
 /// Returns the kind of the next word; `None` if it has no completions.
 fn kind(words: &[String]) -> Option<Kind> {
     let last = words.last()?.as_str();
-    if last == "--pool" {
+    if ["--pool", "--to"].contains(&last) {
         return Some(Kind::Pools);
     }
     // An option's value.
-    if ["-c", "--config", "--socket", "--sort", "--wait", "--deadline"].contains(&last) {
+    if [
+        "-c",
+        "--config",
+        "--socket",
+        "--sort",
+        "--wait",
+        "--deadline",
+        "--since",
+    ]
+    .contains(&last)
+    {
         return None;
     }
     let mut given = Vec::new();
     let mut words = words.iter().map(String::as_str);
     while let Some(word) = words.next() {
         match word {
-            "-c" | "--config" | "--socket" | "--sort" | "--deadline" => _ = words.next(),
+            "-c" | "--config" | "--socket" | "--sort" | "--deadline" | "--to" | "--since" => _ = words.next(),
             _ if word.starts_with('-') => {}
             _ => given.push(word),
         }
     }
     match given.as_slice() {
-        ["status" | "logs", ..] | ["pool", "remove"] => Some(Kind::Pools),
+        ["status" | "logs", ..] | ["routes" | "events" | "opcache"] | ["pool", "remove"] | ["crashes"] => {
+            Some(Kind::Pools)
+        }
         ["resize"] => Some(Kind::ApplicationPools),
         ["restart"] => Some(Kind::Both),
         ["take"] => Some(Kind::Applications),
         ["detach" | "disable" | "enable"] => Some(Kind::Instances),
-        ["error"] => Some(Kind::Errors),
+        ["error" | "replay"] => Some(Kind::Errors),
         ["terminate"] => Some(Kind::Busy),
         _ => None,
     }
@@ -179,6 +191,10 @@ mod tests {
             ("pool", None),
             ("pool remove", Some(Kind::Pools)),
             ("health --ready --pool", Some(Kind::Pools)),
+            ("crashes", Some(Kind::Pools)),
+            ("replay", Some(Kind::Errors)),
+            ("replay ab --to", Some(Kind::Pools)),
+            ("replay --to www", Some(Kind::Errors)),
             ("health --ready", None),
             ("resize", Some(Kind::ApplicationPools)),
             ("resize sites", None),

@@ -2,9 +2,9 @@
 
 use super::colour::{self, Hue};
 use super::control::printable;
-use super::last_reload;
+use super::life;
 use super::skipped::problem;
-use super::status::{manager, mebibytes, or_none, remarks, seconds, state, waiting};
+use super::status::{mebibytes, or_none, remarks, seconds};
 use clap::ValueEnum;
 use forkyard_protocol::control::{PoolStatus, Status};
 use std::cmp::Reverse;
@@ -47,20 +47,9 @@ type Stretch = (usize, usize, Hue);
 /// Returns the table. `columns` is the terminal's width, if there is a terminal. `in_colour` highlights states and
 /// problems.
 pub(super) fn table(status: &Status, sort: Sort, columns: Option<usize>, in_colour: bool) -> String {
-    let head = format!(
-        "forkyard {}, pid {}, {}",
-        status.version, status.pid, status.config
-    );
-    let mut lines: Vec<(String, Option<Stretch>)> = vec![(head, None)];
-    if let Some(last) = &status.last_reload {
-        let stretch = (!last.is_done()).then_some((0, usize::MAX, Hue::Bad));
-        lines.extend(last_reload::line(last).map(|line| (line, stretch)));
-    }
-    if status.replaced {
-        let line =
-            "another program is on disk: forkyard version names it, forkyard upgrade lets it take over";
-        lines.push((line.to_owned(), None));
-    }
+    let mut lines: Vec<(String, Option<Stretch>)> = vec![(life::head(status), None)];
+    let told = life::lines(status).into_iter();
+    lines.extend(told.map(|(line, is_bad)| (line, is_bad.then_some((0, usize::MAX, Hue::Bad)))));
     lines.push((String::new(), None));
     let mut pools: Vec<&PoolStatus> = status.pools.iter().collect();
     pools.sort_by_key(|pool| Reverse(key(pool, sort)));
@@ -106,7 +95,7 @@ fn key(pool: &PoolStatus, sort: Sort) -> u64 {
         // The daemon sorts pools by name.
         Sort::Name => 0,
         Sort::Busy => pool.busy.into(),
-        Sort::Queue => waiting(pool).unwrap_or(0),
+        Sort::Queue => pool.waiting().unwrap_or(0),
         Sort::Requests => pool.counts.requests,
         Sort::Slow => pool.counts.slow,
         Sort::Memory => pool.memory.unwrap_or(0),
@@ -117,12 +106,12 @@ fn key(pool: &PoolStatus, sort: Sort) -> u64 {
 fn row(pool: &PoolStatus) -> [String; HEADS.len()] {
     [
         printable(&pool.name),
-        printable(manager(pool)),
-        state(pool).to_owned(),
+        printable(pool.manager()),
+        pool.state().to_owned(),
         pool.busy.to_string(),
         pool.idle.to_string(),
         pool.limits.max_children.to_string(),
-        or_none(waiting(pool).map(|count| count.to_string())),
+        or_none(pool.waiting().map(|count| count.to_string())),
         pool.counts.requests.to_string(),
         pool.counts.slow.to_string(),
         mebibytes(pool.memory),
@@ -147,7 +136,7 @@ fn sum(pools: &[&PoolStatus]) -> [String; HEADS.len()] {
         all(|pool| pool.busy.into()).to_string(),
         all(|pool| pool.idle.into()).to_string(),
         all(|pool| pool.limits.max_children.into()).to_string(),
-        all(|pool| waiting(pool).unwrap_or(0)).to_string(),
+        all(|pool| pool.waiting().unwrap_or(0)).to_string(),
         all(|pool| pool.counts.requests).to_string(),
         all(|pool| pool.counts.slow).to_string(),
         mebibytes(memory),
@@ -272,6 +261,7 @@ mod tests {
             last_reload: None,
             log: None,
             replaced: false,
+            daemon: None,
             jobs: None,
         }
     }

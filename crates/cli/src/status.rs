@@ -4,6 +4,7 @@ use super::control::printable;
 use super::jobs::age;
 use forkyard_protocol::control::{Applications, PoolStatus, ProcessStatus, Status, WorkerStatus};
 use forkyard_protocol::counters::ExitCause;
+use forkyard_sys::signal;
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -108,49 +109,6 @@ fn preloaders(status: &Status) -> HashMap<i32, u64> {
     pools
 }
 
-/// Returns a pool's state in one word.
-pub(super) fn state(pool: &PoolStatus) -> &'static str {
-    let is = |state: &str| {
-        pool.generations
-            .iter()
-            .any(|generation| generation.state == state)
-    };
-    let has_router = pool.applications.as_ref().map(|it| it.router.is_some());
-    if pool.last_error.as_ref().is_some_and(|error| error.refusing) {
-        "failing"
-    } else if pool.unreachable && (has_router == Some(true) || is("serving")) {
-        "unreachable"
-    } else if has_router == Some(true) || is("serving") && !is("coming") {
-        "serving"
-    } else if is("serving") {
-        "reloading"
-    } else if pool.problem.is_some() {
-        "down"
-    } else {
-        "starting"
-    }
-}
-
-/// Returns the name of a pool's process manager.
-pub(super) fn manager(pool: &PoolStatus) -> &str {
-    match (&pool.applications, pool.generations.last()) {
-        (Some(_), _) => "apps",
-        (None, Some(generation)) => &generation.pm,
-        (None, None) => "-",
-    }
-}
-
-/// Returns the number of waiting connections and requests; `None` if it isn't known.
-pub(super) fn waiting(pool: &PoolStatus) -> Option<u64> {
-    let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
-    let requests = view.map(|view| number(&view["waiting"]));
-    let connections = pool.queue.map(u64::from);
-    match (connections, requests) {
-        (None, None) => None,
-        (connections, requests) => Some(connections.unwrap_or(0) + requests.unwrap_or(0)),
-    }
-}
-
 /// Returns the milliseconds since `seconds` (since 1970).
 fn since_epoch(seconds: u64) -> i64 {
     let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
@@ -242,8 +200,8 @@ fn summary(pool: &PoolStatus, text: &mut String) {
     let _ = writeln!(
         text,
         "  {}, {}: {} busy, {} idle, {} starting of {}{}; {} connections wait of {}, once {}",
-        manager(pool),
-        state(pool),
+        pool.manager(),
+        pool.state(),
         pool.busy,
         pool.idle,
         pool.starting,
@@ -264,9 +222,10 @@ fn summary(pool: &PoolStatus, text: &mut String) {
         mebibytes(pool.memory),
         seconds(Some(pool.cpu_ms))
     );
+    text.push_str(&super::numbers::lines(pool));
     let exits = counts.exits.iter().map(|exits| {
         let code = match (exits.cause, exits.code) {
-            (ExitCause::Signal, Some(signal)) => format!(" {}", signal_name(signal)),
+            (ExitCause::Signal, Some(signal)) => format!(" {}", signal::name(signal)),
             (_, Some(code)) => format!(" {code}"),
             (_, None) => exits
                 .reason
@@ -282,12 +241,6 @@ fn summary(pool: &PoolStatus, text: &mut String) {
         let _ = writeln!(text, "  scripts not run: {}, the last: {words}", refusals.count);
     }
     super::programs::left(pool.orphans, text);
-}
-
-/// Returns a signal's name, or its number if it has none.
-pub(super) fn signal_name(signal: i32) -> String {
-    let known = nix::sys::signal::Signal::try_from(signal);
-    known.map_or_else(|_| signal.to_string(), |signal| signal.as_str().to_owned())
 }
 
 fn applications_table(of: &Applications, unaccepted: Option<u32>, text: &mut String) {
@@ -405,7 +358,6 @@ fn number(value: &Value) -> u64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::metrics::MetricsForm;
     use forkyard_protocol::control::{
         Boot, GenerationStatus, RewoundTotals, StartError, Starting, WarmUp, WorkerLimits,
     };
@@ -462,6 +414,7 @@ pub(super) mod tests {
             last_reload: None,
             log: None,
             replaced: false,
+            daemon: None,
             jobs: None,
         }
     }
@@ -578,6 +531,9 @@ pub(super) mod tests {
         look_at(&mut status, &|_| Use::default());
         let text = details(&status.pools[0]);
         assert!(text.contains("0 of 6 instances"), "{text}");
-        assert!(super::super::metrics::metrics(&status, MetricsForm::OpenMetrics).ends_with("# EOF\n"));
+        assert!(
+            forkyard_web::metrics::metrics(&status, forkyard_web::metrics::Form::OpenMetrics)
+                .ends_with("# EOF\n")
+        );
     }
 }

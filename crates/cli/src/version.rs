@@ -64,7 +64,7 @@ fn outcome(pid: u32, program: &Program, is_own: bool) -> CommandOutcome {
 }
 
 /// Whether this command is executed from that file.
-fn is_own(path: &Path) -> bool {
+pub(super) fn is_own(path: &Path) -> bool {
     let (Ok(own), Ok(other)) = (fs::metadata("/proc/self/exe"), fs::metadata(path)) else {
         return false;
     };

@@ -66,6 +66,31 @@ pub fn control_socket(path: &Path) -> Option<PathBuf> {
     resolve::control_socket(&host.read(path).ok()?, path, &host)
 }
 
+/// The places that a configuration is written in: the main file, the included files, and the existing directories of
+/// those, which change if a file is removed. The files may be invalid.
+pub fn written_places(path: &Path) -> Vec<PathBuf> {
+    let host = Host::default();
+    // Not logged: the file was read before.
+    let file = fs::File::open(path).ok();
+    let bytes = file
+        .and_then(|file| read_at_most(MAX_FILE_BYTES, file).ok())
+        .unwrap_or_default();
+    let patterns = resolve::include_patterns(&bytes, path, &host).unwrap_or_default();
+    let files = patterns.iter();
+    let files: Vec<PathBuf> = files
+        .flat_map(|pattern| host.files(pattern).unwrap_or_default())
+        .collect();
+    let directories = files.iter().chain(&patterns).filter_map(|file| file.parent());
+    let directories = directories
+        .filter(|directory| directory.is_dir())
+        .map(Path::to_owned);
+    let mut places: Vec<PathBuf> = directories.chain([path.to_owned()]).collect();
+    places.extend(files);
+    places.sort();
+    places.dedup();
+    places
+}
+
 /// The control socket from the environment, which overrides the file.
 pub fn control_variable() -> Option<PathBuf> {
     let host = Host::default();

@@ -60,7 +60,7 @@ pub use check::{EXIT_INVALID, check};
 pub use descriptors::{Descriptors, descriptors};
 pub use error::{Diagnostic, Errors, Kind, Location, Severity};
 pub use fpm_setting::FpmSetting;
-pub use host::{Host, control_socket, control_variable, effective, has_pools, load};
+pub use host::{Host, control_socket, control_variable, effective, has_pools, load, written_places};
 pub use jobs::*;
 pub use main_file::{SYSTEM, SYSTEM_CONTROL};
 pub use model::*;

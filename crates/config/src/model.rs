@@ -63,6 +63,17 @@ pub struct Global {
     pub is_control_written: bool,
     #[serde(default)]
     pub on_sigterm: OnSigterm,
+    /// Where numbers are served over HTTP; `None`: nowhere.
+    #[serde(default)]
+    pub web: Option<Web>,
+}
+
+/// The numbers over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Web {
+    pub address: Address,
+    /// Names in lower case that a Host header may have, besides `localhost` and IP addresses.
+    pub hosts: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
-//! A process's surroundings: listening sockets, log, confinement.
+//! A process's surroundings: listening sockets, log, confinement, the daemon's control socket.
 #![deny(unsafe_code)]
 
 pub mod confine;
+pub mod control;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;

@@ -184,6 +184,7 @@ static const char *ini_text(const char *name)
 #include "settings.c"
 #include "report.c"
 #include "warm.c"
+#include "cache_state.c"
 #include "heap.c"
 #include "random.c"
 #include "loaded.c"

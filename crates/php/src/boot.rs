@@ -13,10 +13,11 @@ use crate::ffi::{
 };
 use crate::preloader::{Error, failed, fork_until_worker, lost, ready};
 use crate::serving::Serving;
+use crate::warm;
 use connections::Connections;
 use forkyard_config as config;
 use forkyard_runtimes::php::protocol::{BootTimes, EXIT_START_FAILED};
-use forkyard_runtimes::preloader::Preloader;
+use forkyard_runtimes::preloader::{CodeCache, Parcel, Preloader};
 use forkyard_spawn::setupper::Notes;
 use forkyard_spawn::step::Step;
 use forkyard_sys::memfile::Placed;
@@ -29,7 +30,7 @@ pub(crate) use snapshot::Survivors;
 pub(crate) use snapshot::{After, after_requests, not_tested};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::Write;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
@@ -160,6 +161,15 @@ pub(crate) fn run(
 
 const SEE_OUTPUT: &str = "Correct PHP's error: read the application's output.";
 
+/// The caches of an application that boots once: PHP serves the request that boots it.
+struct BootedCaches<'p>(&'p Php);
+
+impl CodeCache for BootedCaches<'_> {
+    fn write_state(&mut self, to: OwnedFd, _parcel: Option<Parcel>) {
+        warm::have_state_written(self.0, &to, true);
+    }
+}
+
 impl<'p> Boot<'p> {
     fn next(&mut self, status: c_int) -> Next {
         if matches!(self.role, Role::Preloader(..)) {
@@ -279,7 +289,7 @@ impl<'p> Boot<'p> {
             notes.finish(Step::SubprocessAppLoadOrExec);
         }
         preloader.ready(&ready(self.php, false, Some(self.times.clone())));
-        let (preloader, wanted) = match fork_until_worker(*preloader, &mut (), || {}) {
+        let (preloader, wanted) = match fork_until_worker(*preloader, &mut BootedCaches(self.php), || {}) {
             Ok(worker) => worker,
             Err(error) => {
                 lost(&error);

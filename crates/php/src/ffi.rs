@@ -198,6 +198,7 @@ pub(crate) struct WorkerFacts {
 }
 
 type EachFile = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+type WriteState = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 type EachScript = unsafe extern "C" fn(*mut c_void, *const c_char, usize, i64);
 
 /// libphp with its shim. Never unloaded, because PHP leaves handlers and thread data behind.
@@ -216,6 +217,7 @@ pub(crate) struct Php {
     begin_quiet: unsafe extern "C" fn() -> c_int,
     scripts: unsafe extern "C" fn(EachScript, *mut c_void),
     compile: unsafe extern "C" fn(*const c_char) -> c_int,
+    cache_state: unsafe extern "C" fn(c_int, WriteState, *mut c_void) -> c_int,
     end_worker: unsafe extern "C" fn(),
     stack: unsafe extern "C" fn(*mut PhpLayout),
     run_script: unsafe extern "C" fn(*const WorkerScript) -> c_int,
@@ -282,6 +284,7 @@ impl Php {
                 begin_quiet: shim.function(c"forkyard_shim_begin_quiet")?,
                 scripts: shim.function(c"forkyard_shim_scripts")?,
                 compile: shim.function(c"forkyard_shim_compile")?,
+                cache_state: shim.function(c"forkyard_shim_cache_state")?,
                 end_worker: shim.function(c"forkyard_shim_end_worker")?,
                 stack: shim.function(c"forkyard_shim_stack")?,
                 run_script: shim.function(c"forkyard_shim_run_script")?,
@@ -400,6 +403,21 @@ impl Php {
         // SAFETY: `found` outlives the call and has no other user; `each` returns.
         unsafe { (self.scripts)(each, (&raw mut found).cast()) };
         found
+    }
+
+    /// The state of OPcache and APCu as JSON. `is_in_request`: PHP already serves a request, which must not go on.
+    pub(crate) fn cache_state(&self, is_in_request: bool) -> Vec<u8> {
+        unsafe extern "C" fn write(context: *mut c_void, text: *const c_char, length: usize) {
+            // SAFETY: the context is the vector below, and the text has this length.
+            unsafe {
+                let state = &mut *context.cast::<Vec<u8>>();
+                state.extend_from_slice(std::slice::from_raw_parts(text.cast(), length));
+            }
+        }
+        let mut state: Vec<u8> = Vec::new();
+        // SAFETY: PHP has started; `state` outlives the call and has no other user; `write` returns.
+        unsafe { (self.cache_state)(c_int::from(is_in_request), write, (&raw mut state).cast()) };
+        state
     }
 
     /// Compiles a script without running it. Returns false on failure. Call it after [`Php::begin_quiet`].

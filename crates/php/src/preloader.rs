@@ -246,6 +246,10 @@ impl CodeCache for OpCache<'_> {
         warm::have_scripts_named(self.php, most, &to);
     }
 
+    fn write_state(&mut self, to: OwnedFd, _parcel: Option<Parcel>) {
+        warm::have_state_written(self.php, &to, false);
+    }
+
     fn compile(&mut self, descriptors: Vec<OwnedFd>, _parcel: Option<Parcel>) {
         if let Some(from) = descriptors.last() {
             warm::compile(self.php, from, self.config);

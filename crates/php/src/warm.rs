@@ -8,7 +8,7 @@ use forkyard_config as config;
 use forkyard_runtimes::php::protocol::{SCRIPTS_BYTES, WARM_TIMEOUT};
 use forkyard_runtimes::php::settings::is_on;
 use forkyard_sys::fd::pipe;
-use forkyard_sys::process::{Side, exit_now, fork, kill_if_orphaned, reap_soon, send_signal};
+use forkyard_sys::process::{Side, exit_now, fork, fork_sibling, kill_if_orphaned, reap_soon, send_signal};
 use forkyard_sys::socket::{Readiness, wait};
 use forkyard_sys::{clock, signal};
 use nix::sys::signal::Signal;
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// The most time for naming scripts; a pool's own preloader does nothing else meanwhile.
 pub(crate) const NAMING: Duration = Duration::from_secs(1);
+/// The time limit of a process that writes the state of the caches, in seconds. The kernel then kills it.
+pub(crate) const STATE_SECONDS: u32 = 2;
 const END: Duration = Duration::from_millis(200);
 const LONGEST_SCRIPT: u64 = 8 << 20;
 const CRASHES: usize = 5;
@@ -49,6 +51,27 @@ pub(crate) fn name_scripts(php: &Php, most: u32, to: &OwnedFd) {
 
 pub(crate) fn have_scripts_named(php: &Php, most: u32, to: &OwnedFd) {
     in_own_process(NAMING, |_| name_scripts(php, most, to));
+}
+
+/// Has another process write the state of the caches to a pipe, and does not wait for it; the master reaps it.
+/// `is_in_request`: PHP serves a request, as in the preloader of an application that boots once.
+pub(crate) fn have_state_written(php: &Php, to: &OwnedFd, is_in_request: bool) {
+    // SAFETY: the process has one thread. The child uses PHP, which is ready as for a worker, and exits by _exit.
+    match unsafe { fork_sibling() } {
+        Ok(Side::Parent(_)) => {}
+        Ok(Side::Child) => {
+            signal::reset_in_child();
+            kill_if_orphaned();
+            nix::unistd::alarm::set(STATE_SECONDS);
+            write_state(php, to, is_in_request);
+            exit_now(0)
+        }
+        Err(error) => log::warn!("state of the caches: {error}"),
+    }
+}
+
+pub(crate) fn write_state(php: &Php, to: &OwnedFd, is_in_request: bool) {
+    write_all(to, &php.cache_state(is_in_request));
 }
 
 pub(crate) fn compile(php: &Php, from: &OwnedFd, config: &config::Php) {

@@ -185,6 +185,13 @@ impl CodeCache for CodeCaches<'_> {
         self.in_pool(parcel, &pipe, NAMING, |php, _| warm::name_scripts(php, most, &to));
     }
 
+    fn write_state(&mut self, to: OwnedFd, parcel: Option<Parcel>) {
+        let limit = Duration::from_secs(u64::from(warm::STATE_SECONDS));
+        self.in_pool(parcel, &[to.as_raw_fd()], limit, |php, _| {
+            warm::write_state(php, &to, false);
+        });
+    }
+
     fn compile(&mut self, descriptors: Vec<OwnedFd>, parcel: Option<Parcel>) {
         let Some(from) = descriptors.last() else { return };
         let pipes: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();

@@ -1,11 +1,18 @@
 //! Requests and answers of the control socket.
 
+mod overview;
+
 use crate::changes::Changes;
+use crate::code_cache::PoolCaches;
 use crate::counters::PoolCounters;
+use crate::daemon_life::DaemonLife;
 use crate::jobs::Stats;
 use crate::last_reload::LastReload;
 use crate::logs::{DaemonLog, PoolLog};
+use crate::numbers::PoolNumbers;
+use crate::past_event::PastEvent;
 use crate::program::Program;
+use crate::routes::RouteStatus;
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -20,13 +27,31 @@ pub enum Request {
     Ping {},
     /// Answered with [`Answer::Status`].
     Status {},
-    /// Requests the report of a failed start. Answered with [`Answer::Report`].
+    /// Requests the routes of a pool. Answered with [`Answer::Routes`].
+    Routes {
+        /// The pool's name or its application's root.
+        pool: String,
+    },
+    /// Requests what happened to the daemon and its pools. Answered with [`Answer::Events`].
+    Events {},
+    /// Requests the state of the caches of PHP. Answered with [`Answer::Caches`].
+    Opcache {
+        /// A pool, or an application pool with all of its applications. `None`: all.
+        #[serde(default)]
+        pool: Option<String>,
+    },
+    /// Requests the report of a failed start or a crash. Answered with [`Answer::Report`].
     Error {
         /// The report's id, or `None` for the latest report.
         #[serde(default)]
         id: Option<String>,
         #[serde(default)]
         format: Format,
+    },
+    /// Requests the kept crashes, the latest first. Answered with [`Answer::Crashes`].
+    Crashes {
+        #[serde(default)]
+        pool: Option<String>,
     },
     /// Reports the daemon as not ready but keeps serving, so that load balancers stop sending requests. Answered with
     /// [`Answer::Done`].
@@ -146,9 +171,24 @@ pub enum Answer {
         program: Option<Box<Program>>,
     },
     Status(Box<Status>),
+    Routes {
+        /// By busy time; the last one may be all others.
+        routes: Vec<RouteStatus>,
+    },
+    /// The caches of pools and applications that run with PHP, by name.
+    Caches {
+        caches: Vec<PoolCaches>,
+    },
+    Events {
+        /// Oldest first. An owner of applications receives those of own processes.
+        events: Vec<PastEvent>,
+    },
     Report {
         /// A JSON object for `json`, text otherwise.
         report: serde_json::Value,
+    },
+    Crashes {
+        crashes: Vec<CrashLine>,
     },
     /// The new program takes over now and replaces every pool.
     Upgrading {},
@@ -178,6 +218,24 @@ impl From<String> for Answer {
     fn from(message: String) -> Answer {
         Answer::refusal(message)
     }
+}
+
+/// A worker's death at work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CrashLine {
+    /// Of its report.
+    pub id: String,
+    /// Seconds since 1970.
+    pub time: u64,
+    pub pool: String,
+    /// A word for programs: `signal`, `exit`, `time_limit`.
+    pub kind: String,
+    pub cause: String,
+    /// Its method, path and query.
+    pub request: String,
+    pub script: String,
+    /// How often the same cause has ended the same script, with this death.
+    pub deaths: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,6 +297,8 @@ pub struct Status {
     /// Another program replaced the running one on disk. Not shown to owners of applications.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replaced: bool,
+    /// The program and its times. Not shown to owners of applications.
+    pub daemon: Option<Box<DaemonLife>>,
     /// `None` if background jobs are disabled.
     pub jobs: Option<Box<JobsStatus>>,
 }
@@ -284,6 +344,9 @@ pub struct PoolStatus {
     /// Counters since the pool started.
     #[serde(default)]
     pub counts: PoolCounters,
+    /// Busy time and histograms. Not shown to owners of applications.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numbers: Option<Box<PoolNumbers>>,
     /// Memory (PSS) of workers, programs and preloaders, in bytes. Added by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,

@@ -3,6 +3,7 @@
 //! A scoreboard starts at zero with its generation. When a generation ends, its counts are added here, so a pool's
 //! numbers never decrease.
 
+use crate::numbers::Numbers;
 use crate::refusals::Refusals;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
@@ -25,6 +26,9 @@ pub struct PoolCounters {
     pub exits: Vec<Exits>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<Refusals>,
+    /// Numbers of past generations.
+    #[serde(default, skip_serializing_if = "Numbers::is_nothing")]
+    pub numbers: Numbers,
 }
 
 #[skip_serializing_none]
@@ -142,6 +146,7 @@ impl PoolCounters {
             self.add_exits(exits);
         }
         self.add_refusals(&other.refusals);
+        self.numbers.add(&other.numbers);
     }
 
     pub fn add_refusals(&mut self, others: &[Refusals]) {

@@ -15,6 +15,8 @@ pub struct LastReload {
     pub result: ReloadResult,
     /// The first error in one line, or `None` on success.
     pub error: Option<String>,
+    /// The time until every new worker was up or had failed, in milliseconds.
+    pub took_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +79,7 @@ impl LastReload {
             by,
             result: ReloadResult::Refused,
             error: errors.first().map(|error| first_line(&error.text)),
+            took_ms: None,
         }
     }
 
@@ -94,6 +97,7 @@ impl LastReload {
                 None => ReloadResult::Done,
             },
             error,
+            took_ms: None,
         }
     }
 
@@ -106,6 +110,15 @@ impl LastReload {
                 ..applied
             },
             _ => applied,
+        }
+    }
+
+    /// Adds how long it took.
+    #[must_use]
+    pub fn lasting(self, took_ms: u64) -> LastReload {
+        LastReload {
+            took_ms: Some(took_ms),
+            ..self
         }
     }
 

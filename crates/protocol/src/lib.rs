@@ -6,12 +6,14 @@
 //! * [`inspector`]: router or master, and directory inspector.
 //! * [`preloader`]: master and preloader. [`stack`]: where workers keep their call stacks.
 //! * [`accept_notify`], [`start_failure`]: from workers to the master. [`stop_pipe`]: from the master to a worker.
-//! * [`keeper`]: master and keeper.
+//! * [`keeper`]: master and keeper. [`web`]: master and web process.
 //! * [`handover`]: old and new master.
 //!
 //! With clients of the daemon:
-//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`counters`], [`last_reload`], [`logs`], [`program`],
-//!   [`refusals`] and [`skipped`] are parts of its answers, some of the hand-over document too.
+//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`code_cache`], [`counters`], [`daemon_life`],
+//!   [`history`], [`last_reload`], [`last_upgrade`], [`logs`], [`numbers`], [`past_event`], [`program`], [`refusals`], [`routes`] and
+//!   [`skipped`] are parts of its answers, some of the hand-over document too.
+//! * [`health`]: what a status means for probes.
 //! * [`jobs`]: the jobs process, its clients and the master.
 //! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
 //!
@@ -22,18 +24,26 @@ pub mod accept_notify;
 pub mod address;
 pub mod changes;
 pub mod channel;
+pub mod code_cache;
 pub mod control;
 pub mod counters;
+pub mod daemon_life;
 pub mod handover;
+pub mod health;
+pub mod history;
 pub mod inspector;
 pub mod jobs;
 pub mod keeper;
 pub mod last_reload;
+pub mod last_upgrade;
 pub mod logs;
+pub mod numbers;
+pub mod past_event;
 pub mod preloader;
 pub mod program;
 pub mod refusals;
 pub mod router;
+pub mod routes;
 pub mod runtimes;
 pub mod skipped;
 pub mod stack;
@@ -41,3 +51,4 @@ pub mod start_failure;
 pub mod startup;
 pub mod stop_pipe;
 pub mod upgrade;
+pub mod web;

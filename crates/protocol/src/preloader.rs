@@ -58,6 +58,13 @@ pub enum Command<Context> {
         /// until it is done.
         parcel: Option<Parcel>,
     },
+    /// Writes the state of PHP's caches to the last descriptor, as [`crate::code_cache::parse`] reads it. A process of
+    /// its own writes it. No answer.
+    #[serde(rename = "cache-state")]
+    CacheState {
+        /// For a zygote: the generation with these caches.
+        parcel: Option<Parcel>,
+    },
     /// Starts a worker. Answered with [`Answer::Ok`] or [`Answer::Error`]. The first byte carries the worker's
     /// descriptors: the stop pipe and, if output is captured, standard output and standard error.
     Spawn {
@@ -169,6 +176,8 @@ mod tests {
         assert_eq!(json(&scripts), r#"{"command":"scripts","most":3}"#);
         let warm: Command<u32> = Command::Warm { parcel: None };
         assert_eq!(json(&warm), r#"{"command":"warm"}"#);
+        let state: Command<u32> = Command::CacheState { parcel: None };
+        assert_eq!(json(&state), r#"{"command":"cache-state"}"#);
         let spawn: Command<u32> = Command::Spawn {
             worker: 5,
             slot: 2,

@@ -136,7 +136,7 @@ impl Witness for LoggedRequest<'_> {
         recorder.begin(self.begun);
         recorder.describe(&description(params), params, self.peer);
         recorder.output(output);
-        recorder.end();
+        recorder.end(clock::now());
         recorder.finish(self.board.header());
     }
 }

@@ -1,7 +1,50 @@
 //! Layout of the pages in 64-bit words.
+//!
+//! ```text
+//! header page | a page per slot | gate page | numbers: NUMBERS_PAGES per slot | received: PAGES per slot
+//! ```
+//!
+//! Scoreboards of older programs end with the slots. A page has memory after its first use.
+//!
+//! | page | words in use | for |
+//! | --- | --- | --- |
+//! | header | 0–33, 64–511 | status, refusals, bits of slots |
+//! | slot | 0–506 | the present worker and its request |
+//! | gate | 0–472 | busy slots, saturated time, waits |
+//! | numbers | 0–1038, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
+//! | received | all | the bytes of a request whose worker was killed |
+
+use forkyard_sys::received::PAGES;
 
 /// Pages before the first slot.
 pub const HEADER_PAGES: usize = 1;
+/// Pages of a slot's numbers.
+pub const NUMBERS_PAGES: usize = 6;
+
+/// Returns the pages of a scoreboard without numbers, as older programs make it.
+pub const fn pages_without_numbers(slots: usize) -> usize {
+    HEADER_PAGES + slots
+}
+
+/// Returns the pages of a scoreboard.
+pub const fn pages(slots: usize) -> usize {
+    received_page(slots, slots)
+}
+
+/// Returns the gate page.
+pub const fn gate_page(slots: usize) -> usize {
+    pages_without_numbers(slots)
+}
+
+/// Returns the first page of a slot's numbers.
+pub const fn numbers_page(slots: usize, index: usize) -> usize {
+    gate_page(slots) + 1 + index * NUMBERS_PAGES
+}
+
+/// Returns the first page for the request that a slot's worker was killed at ([`forkyard_sys::received`]).
+pub const fn received_page(slots: usize, index: usize) -> usize {
+    numbers_page(slots, slots) + index * PAGES
+}
 
 /// Words of the header page, written by the master.
 pub mod header {
@@ -29,6 +72,8 @@ pub mod header {
     pub const PAST_MAX_MEMORY: usize = 9;
     /// Rewinds of former workers: number, nanoseconds, pages.
     pub const PAST_REWOUND: usize = 10;
+    /// 1 if the scoreboard has a gate page and numbers.
+    pub const HAS_NUMBERS: usize = 13;
     /// By cause: refused requests of former workers; how many of all were logged; time of the last log line, in
     /// monotonic nanoseconds.
     pub const PAST_REFUSED: usize = 16;
@@ -116,6 +161,81 @@ pub mod slot {
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
 
+/// Words of the gate page, written by every worker of a generation.
+pub mod gate {
+    use super::header::BITS_WORDS;
+
+    /// Bits of busy slots.
+    pub const BUSY: usize = 0;
+    /// Bits of slots with numbers.
+    pub const TOUCHED: usize = BUSY + BITS_WORDS;
+    /// How long all slots were busy at the same time, as a [`stopwatch`](super::super::stopwatch).
+    pub const SATURATED: usize = TOUCHED + BITS_WORDS;
+    /// Calls of accept(2) that have begun, without those that failed.
+    pub const ACCEPTS_BEGUN: usize = SATURATED + 1;
+    /// Accepted connections.
+    pub const ACCEPTED: usize = ACCEPTS_BEGUN + 1;
+    /// When the listening socket was last seen empty, in monotonic nanoseconds.
+    pub const EMPTY_AT: usize = ACCEPTED + 1;
+    /// Measurements before this time are not used, in monotonic nanoseconds.
+    pub const COUNTS_FROM: usize = EMPTY_AT + 1;
+    /// How long a connection was known to wait, in nanoseconds, and the end of that time (monotonic).
+    pub const QUEUE_TOTAL: usize = COUNTS_FROM + 1;
+    pub const QUEUE_UNTIL: usize = QUEUE_TOTAL + 1;
+    /// The highest number of a measured connection.
+    pub const HIGHEST: usize = QUEUE_UNTIL + 1;
+    /// How often the queue was measured, and the last measurements.
+    pub const MEASURED: usize = HIGHEST + 1;
+    pub const MEASUREMENTS: usize = MEASURED + 1;
+    pub const MEASUREMENTS_KEPT: usize = 16;
+}
+
+/// Words of a slot's numbers, written by its workers. They go on when another worker gets the slot.
+pub mod numbers {
+    use forkyard_base::scale::BUCKETS;
+    use forkyard_protocol::numbers::CLASSES;
+
+    /// Histograms: duration, wait, processor time (microseconds), memory (KiB).
+    pub const RUN: usize = 0;
+    pub const WAIT: usize = RUN + BUCKETS;
+    pub const CPU: usize = WAIT + BUCKETS;
+    pub const MEMORY: usize = CPU + BUCKETS;
+    /// How long the slot was busy, as a [`stopwatch`](super::super::stopwatch).
+    pub const BUSY: usize = MEMORY + BUCKETS;
+    /// Sums of the histograms' values; times in nanoseconds.
+    pub const RUN_SUM: usize = BUSY + 1;
+    pub const WAIT_SUM: usize = RUN_SUM + 1;
+    pub const CPU_SUM: usize = WAIT_SUM + 1;
+    pub const MEMORY_SUM: usize = CPU_SUM + 1;
+    /// Requests by the class of their status.
+    pub const REQUESTS: usize = MEMORY_SUM + 1;
+    pub const BYTES_IN: usize = REQUESTS + CLASSES;
+    pub const BYTES_OUT: usize = BYTES_IN + 1;
+    pub const ABORTED: usize = BYTES_OUT + 1;
+    pub const TIMED_OUT: usize = ABORTED + 1;
+    /// Keys of routes' rows (0: free), and their weights.
+    pub const ROUTE_KEYS: usize = BUSY + 32;
+    pub const ROUTES: usize = 32;
+    pub const ROUTE_WEIGHTS: usize = ROUTE_KEYS + ROUTES;
+    /// The sums of all routes without a row, as in a row.
+    pub const OTHER_ROUTES: usize = ROUTE_WEIGHTS + ROUTES;
+    /// The row of the present request, plus one; 0 for none.
+    pub const CURRENT_ROUTE: usize = OTHER_ROUTES + ROUTE_SUMS;
+    /// Rows: requests, errors, busy time, processor time, time without a processor (nanoseconds), growth of memory
+    /// (KiB); the length of the name; a histogram with two counts a word; the name.
+    pub const ROUTE_ROWS: usize = BUSY + 128;
+    pub const ROUTE_SUMS: usize = 6;
+    pub const ROUTE_NAME_LENGTH: usize = ROUTE_SUMS;
+    pub const ROUTE_HISTOGRAM: usize = 8;
+    pub const ROUTE_BUCKETS: usize = 40;
+    pub const ROUTE_NAME: usize = ROUTE_HISTOGRAM + ROUTE_BUCKETS / 2;
+    pub const ROUTE_NAME_BYTES: usize = 128;
+    pub const ROUTE_WORDS: usize = ROUTE_NAME + ROUTE_NAME_BYTES / 8;
+    /// Rows of the last hour's minutes ([`minutes`](super::super::minutes)).
+    pub const MINUTES: usize = ROUTE_ROWS + ROUTES * ROUTE_WORDS;
+    pub const MINUTE_WORDS: usize = 8;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,5 +253,11 @@ mod tests {
         const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::RETIRE) };
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
+        const { assert!(gate::MEASUREMENTS + gate::MEASUREMENTS_KEPT <= PAGE_WORDS) };
+        const { assert!(numbers::TIMED_OUT < numbers::ROUTE_KEYS) };
+        const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
+        const END: usize =
+            numbers::MINUTES + forkyard_protocol::history::MINUTES as usize * numbers::MINUTE_WORDS;
+        const { assert!(END <= NUMBERS_PAGES * PAGE_WORDS) };
     }
 }

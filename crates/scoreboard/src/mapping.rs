@@ -1,8 +1,16 @@
 //! Mappings of the scoreboard for the master, readers and workers.
 
-use super::layout::{HEADER_PAGES, slot};
+use super::gate::Gate;
+use super::layout::{
+    HEADER_PAGES, NUMBERS_PAGES, gate_page, header, numbers_page, pages, pages_without_numbers,
+    received_page, slot,
+};
+use super::numbers::Counters;
+use forkyard_base::tick::Tick;
+use forkyard_protocol::numbers::Numbers;
 use forkyard_sys::Result;
-use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
+use forkyard_sys::received::{MOST_BYTES, PAGES};
+use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words, size_in_pages};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +22,36 @@ pub struct Reader {
     slots: usize,
 }
 
+/// A worker's mapping of the gate page and of its numbers.
+#[derive(Debug)]
+pub struct Counting {
+    gate: Words,
+    numbers: Words,
+    slots: usize,
+}
+
+impl Counting {
+    /// Maps both.
+    ///
+    /// # Errors
+    /// mmap(2).
+    pub fn map(memory: BorrowedFd<'_>, slots: usize, index: usize) -> Result<Counting> {
+        Ok(Counting {
+            gate: Words::map_writable(memory, gate_page(slots), 1)?,
+            numbers: Words::map_writable(memory, numbers_page(slots, index), NUMBERS_PAGES)?,
+            slots,
+        })
+    }
+
+    pub fn gate(&self) -> Gate<'_> {
+        Gate::new(self.gate.words(), self.slots)
+    }
+
+    pub fn counters(&self) -> Counters<'_> {
+        Counters::new(self.numbers.words())
+    }
+}
+
 impl Reader {
     /// Maps a scoreboard for reading.
     ///
@@ -21,7 +59,7 @@ impl Reader {
     /// mmap(2).
     pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<Reader> {
         Ok(Reader {
-            all: Words::map_readable(memory, HEADER_PAGES + slots)?,
+            all: Words::map_readable(memory, pages_without_numbers(slots))?,
             slots,
         })
     }
@@ -34,11 +72,17 @@ impl Reader {
     /// A slot's words.
     pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
         let first = (HEADER_PAGES + index).checked_mul(PAGE_WORDS)?;
-        self.all.words().get(first..first + PAGE_WORDS)
+        let words = self.all.words().get(first..first + PAGE_WORDS)?;
+        (index < self.slots).then_some(words)
     }
 
     pub fn slots(&self) -> usize {
         self.slots
+    }
+
+    /// Whether the scoreboard has a gate page and numbers: older programs make none.
+    pub fn has_numbers(&self) -> bool {
+        self.header()[header::HAS_NUMBERS].load(Ordering::Relaxed) != 0
     }
 }
 
@@ -63,8 +107,9 @@ impl Board {
     /// # Errors
     /// memfd_create(2), ftruncate(2), fcntl(2) or mmap(2).
     pub fn create(name: &str, slots: usize) -> Result<Board> {
-        let pages = HEADER_PAGES + slots;
-        Board::map(Memory::create(name, pages)?, slots)
+        let board = Board::map(Memory::create(name, pages(slots))?, slots, pages(slots))?;
+        board.header()[header::HAS_NUMBERS].store(1, Ordering::Relaxed);
+        Ok(board)
     }
 
     /// Takes over another master's scoreboard. `writable` must have the right size and be sealed.
@@ -72,18 +117,75 @@ impl Board {
     /// # Errors
     /// mmap(2).
     pub fn adopt(writable: OwnedFd, slots: usize) -> Result<Board> {
-        Board::map(Memory::adopt(writable), slots)
+        let least = pages_without_numbers(slots);
+        let memory = Memory::adopt(writable);
+        let all = match memory.pages() == pages(slots) {
+            true => pages(slots),
+            false => least,
+        };
+        Board::map(memory, slots, all)
     }
 
-    fn map(memory: Memory, slots: usize) -> Result<Board> {
-        let all = Words::map_writable(memory.writable.as_fd(), 0, HEADER_PAGES + slots)?;
+    fn map(memory: Memory, slots: usize, pages: usize) -> Result<Board> {
+        let all = Words::map_writable(memory.writable.as_fd(), 0, pages)?;
         let words = Reader { all, slots };
         Ok(Board { memory, words })
+    }
+
+    /// Counts the unfinished request of a slot's dead worker.
+    pub fn settle(&self, index: usize, now: Tick) {
+        if let (Some(counters), Some(page)) = (self.counters(index), self.slot(index)) {
+            counters.settle(page, now);
+        }
+        if let Some(gate) = self.gate().filter(|_| index < self.slots) {
+            gate.leave(index, now);
+        }
+    }
+
+    /// Returns the sums of all slots. Untrusted.
+    pub fn numbers(&self, now: Tick) -> Numbers {
+        let mut sum = Numbers::default();
+        for counters in (0..self.slots).filter_map(|index| self.counters(index)) {
+            sum.add(&counters.read(now));
+        }
+        if let Some(gate) = self.gate() {
+            sum.saturated_ns = gate.saturated_ns(now);
+            sum.queue_ns = gate.queue_ns();
+        }
+        sum
+    }
+
+    fn pages_from(&self, first: usize, count: usize) -> Option<&[AtomicU64]> {
+        let words = self.all.words();
+        words.get(first * PAGE_WORDS..(first + count) * PAGE_WORDS)
+    }
+
+    /// The gate page; `None` on an older program's scoreboard.
+    pub fn gate(&self) -> Option<Gate<'_>> {
+        let words = self.pages_from(gate_page(self.slots), 1)?;
+        Some(Gate::new(words, self.slots))
+    }
+
+    /// A slot's numbers; `None` if no worker has counted there. Looking at pages that nobody has touched would create
+    /// them.
+    pub fn counters(&self, index: usize) -> Option<Counters<'_>> {
+        self.gate().filter(|gate| gate.is_touched(index))?;
+        let words = self.pages_from(numbers_page(self.slots, index), NUMBERS_PAGES)?;
+        Some(Counters::new(words))
     }
 
     /// The descriptors for workers.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Takes the first `most` bytes of the request that a dead worker has kept. The bytes are untrusted.
+    ///
+    /// # Errors
+    /// mmap(2).
+    pub fn received(&self, index: usize, most: usize) -> Result<Vec<u8>> {
+        let first = received_page(self.words.slots, index);
+        Words::take_from(self.memory.writable.as_fd(), first, most.min(MOST_BYTES))
     }
 
     /// Clears a free slot before the next worker gets it.
@@ -94,26 +196,34 @@ impl Board {
     }
 }
 
-/// A worker's page.
+/// A worker's pages.
 #[derive(Debug)]
 pub struct Slot {
     page: Words,
+    /// For the bytes of a request ([`forkyard_sys::received`]); `None`: the scoreboard is of an older program.
+    received: Option<Words>,
 }
 
 impl Slot {
-    /// Maps a slot's page.
+    /// Maps a slot's pages in a scoreboard of `slots` slots.
     ///
     /// # Errors
     /// mmap(2).
-    pub fn map(memory: BorrowedFd<'_>, index: usize) -> Result<Slot> {
+    pub fn map(memory: BorrowedFd<'_>, slots: usize, index: usize) -> Result<Slot> {
+        let received = (size_in_pages(memory) == pages(slots))
+            .then(|| Words::map_writable(memory, received_page(slots, index), PAGES));
         Ok(Slot {
             page: Words::map_writable(memory, HEADER_PAGES + index, 1)?,
+            received: received.transpose()?,
         })
     }
 
-    /// Records the senders of fatal signals in the page.
+    /// Records the senders of fatal signals in the page, and the requests that they end.
     pub fn note_senders(&self) {
         self.page.note_senders_at(slot::SENDER);
+        if let Some(received) = &self.received {
+            received.keep_received();
+        }
     }
 
     /// The page's words.
@@ -132,14 +242,13 @@ mod tests {
     use super::super::slot_writer::SlotWriter;
     use super::super::{header, slot_reader};
     use super::*;
-    use forkyard_base::tick::Tick;
     use forkyard_sys::process::{Ended, Side, exit_now, fork, reap_pid};
 
     #[test]
     fn a_slot_is_seen_by_all_processes() {
         let board = Board::create("test", 3).unwrap();
         let reader = Reader::map(board.memory().readable().unwrap().as_fd(), 3).unwrap();
-        let own = Slot::map(board.memory().writable.as_fd(), 1).unwrap();
+        let own = Slot::map(board.memory().writable.as_fd(), 3, 1).unwrap();
         SlotWriter::new(own.words()).begin(7, 8, Tick::from_nanos(9));
         assert_eq!(slot_reader::read(reader.slot(1).unwrap()).pid, 7);
         assert_eq!(slot_reader::read(board.slot(1).unwrap()).pid, 7);
@@ -147,6 +256,23 @@ mod tests {
         assert!(board.slot(3).is_none());
         header::set_retire(board.header(), 2, true);
         assert!(header::retire(reader.header(), 2) && !header::retire(reader.header(), 1));
+    }
+
+    #[test]
+    fn a_request_is_taken_once_and_an_old_scoreboard_has_none() {
+        let board = Board::create("test", 2).unwrap();
+        let first = received_page(2, 1);
+        let place = Words::map_writable(board.memory().writable.as_fd(), first, PAGES).unwrap();
+        place.words()[0].store(u64::from_ne_bytes(*b"GET /x.p"), Ordering::Relaxed);
+        assert_eq!(board.received(1, 5).unwrap(), b"GET /");
+        assert_eq!(board.received(1, 5).unwrap(), [0; 5]);
+        assert_eq!(board.received(1, usize::MAX).unwrap().len(), MOST_BYTES);
+        assert_eq!(board.received(2, 1).unwrap(), b"", "there is no such slot");
+        let old = Memory::create("test", HEADER_PAGES + 2).unwrap();
+        let slot = Slot::map(old.writable.as_fd(), 2, 1).unwrap();
+        assert!(slot.received.is_none());
+        let old = Board::adopt(old.writable, 2).unwrap();
+        assert_eq!(old.received(0, 5).unwrap(), b"");
     }
 
     fn child_dies_of(act: impl FnOnce()) -> Ended {
@@ -166,7 +292,7 @@ mod tests {
     fn a_store_outside_the_own_page_is_a_segmentation_fault() {
         let board = Board::create("test", 2).unwrap();
         let reader = Reader::map(board.memory().readable().unwrap().as_fd(), 2).unwrap();
-        let own = Slot::map(board.memory().writable.as_fd(), 0).unwrap();
+        let own = Slot::map(board.memory().writable.as_fd(), 2, 0).unwrap();
         assert_eq!(
             child_dies_of(|| own.words()[0].store(1, Ordering::Relaxed)),
             Ended::Code(0)

@@ -127,13 +127,15 @@ impl<'a> SlotWriter<'a> {
         self.stage(RequestStage::Finished);
     }
 
-    /// Sets the request's peak memory, in bytes.
-    pub fn memory(&self, bytes: u64) {
-        let most = self.words[slot::MAX_MEMORY].load(Ordering::Relaxed).max(bytes);
+    /// Sets the request's peak memory, in bytes. Returns the growth of the worker's peak; 0 for its first request.
+    pub fn memory(&self, bytes: u64) -> u64 {
+        let before = self.words[slot::MAX_MEMORY].load(Ordering::Relaxed);
+        let most = before.max(bytes);
         self.write(|w| {
             w.set(slot::MEMORY, bytes);
             w.set(slot::MAX_MEMORY, most);
         });
+        if before == 0 { 0 } else { most - before }
     }
 
     /// Sets a concurrent worker's load, sequentially consistent.

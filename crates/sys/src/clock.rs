@@ -27,6 +27,11 @@ pub fn epoch_seconds() -> u64 {
     }
 }
 
+/// Milliseconds since 1970 (UTC).
+pub fn epoch_millis() -> u64 {
+    epoch_micros() / 1000
+}
+
 /// Microseconds since 1970 (UTC).
 pub fn epoch_micros() -> u64 {
     match clock_gettime(ClockId::CLOCK_REALTIME) {

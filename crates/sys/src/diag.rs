@@ -1,9 +1,10 @@
 //! Listen queues: TCP through TCP_INFO (tcp(7)), unix sockets through sock_diag(7).
 
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Length and limit of a listen queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,6 +64,47 @@ pub fn abandoned_connections(listener: &Path) -> Option<u32> {
             return Some(count);
         }
     }
+}
+
+/// The paths of a unix connection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UnixPaths {
+    pub own: Option<PathBuf>,
+    pub peer: Option<PathBuf>,
+}
+
+/// Returns the paths of a connection of this network namespace; `None` if the kernel does not know it.
+pub fn unix_paths(inode: u32) -> Option<UnixPaths> {
+    let (own, peer) = name_and_peer(inode)?;
+    let peer = peer.and_then(name_and_peer).and_then(|(name, _)| name);
+    Some(UnixPaths { own, peer })
+}
+
+fn name_and_peer(inode: u32) -> Option<(Option<PathBuf>, Option<u32>)> {
+    let flags = libc::NLM_F_REQUEST as u16;
+    let request = unix_request(flags, u32::MAX, inode, UDIAG_SHOW_NAME | UDIAG_SHOW_PEER);
+    let netlink = netlink()?;
+    send(netlink.as_raw_fd(), &request, MsgFlags::empty()).ok()?;
+    let mut answer = [0_u8; 1024];
+    let count = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).ok()?;
+    parse_name_and_peer(answer.get(..count)?)
+}
+
+fn parse_name_and_peer(answer: &[u8]) -> Option<(Option<PathBuf>, Option<u32>)> {
+    if half(answer, 4)? != SOCK_DIAG_BY_FAMILY {
+        return None;
+    }
+    let end = (word(answer, 0)? as usize).min(answer.len());
+    let (mut name, mut peer) = (None, None);
+    for (kind, value) in attributes(answer.get(..end)?) {
+        match kind {
+            UNIX_DIAG_NAME => name = Some(value.strip_suffix(&[0]).unwrap_or(value)),
+            UNIX_DIAG_PEER => peer = word(value, 0),
+            _ => {}
+        }
+    }
+    let name = name.filter(|name| !name.is_empty());
+    Some((name.map(|name| PathBuf::from(OsStr::from_bytes(name))), peer))
 }
 
 /// Counts abandoned connections to a TCP port. Once the server writes to one, the client's kernel resets it.
@@ -235,6 +277,21 @@ mod tests {
     }
 
     #[test]
+    fn both_ends_of_a_connection_have_the_listener_s_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = UnixListener::bind(&path).unwrap();
+        let client = UnixStream::connect(&path).unwrap();
+        let held = listener.accept().unwrap().0;
+        let paths = |fd: BorrowedFd<'_>| unix_paths(u32::try_from(inode(fd).unwrap()).unwrap()).unwrap();
+        let (own, peer) = (None, Some(path.clone()));
+        assert_eq!(paths(client.as_fd()), UnixPaths { own, peer });
+        let (own, peer) = (Some(path), None);
+        assert_eq!(paths(held.as_fd()), UnixPaths { own, peer });
+        assert_eq!(unix_paths(1), None);
+    }
+
+    #[test]
     fn a_tcp_connection_is_abandoned_in_the_same_way() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else {
@@ -262,6 +319,7 @@ mod tests {
     fn a_cut_answer_is_no_answer() {
         for length in 0..40 {
             assert_eq!(parse_unix_answer(&vec![20; length]), None);
+            assert_eq!(parse_name_and_peer(&vec![20; length]), None);
             assert!(count_abandoned(&vec![20; length], b"s").is_none_or(|(count, _)| count == 0));
         }
     }

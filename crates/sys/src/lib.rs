@@ -30,6 +30,7 @@ pub mod pidfd;
 pub mod process;
 pub mod program;
 pub mod question;
+pub mod received;
 pub mod rights;
 pub mod sched;
 pub mod sender;

@@ -1,8 +1,8 @@
 //! Records who sent a worker its fatal signal.
 //!
 //! The kernel reports the sender only to a handler. The handler stores it in two words of the worker's page and kills
-//! the process by the same signal, so that the parent sees the usual exit status. Handled and ignored signals stay as
-//! they are.
+//! the process by the same signal, so that the parent sees the usual exit status. After a fault it lets the process fault
+//! again without a handler, so that a core dump has the place. Handled and ignored signals stay as they are.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
@@ -19,6 +19,25 @@ const SIGNALS: [Signal; 6] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
+const FAULTS: [Signal; 5] = [
+    Signal::SIGSEGV,
+    Signal::SIGBUS,
+    Signal::SIGFPE,
+    Signal::SIGILL,
+    Signal::SIGABRT,
+];
+/// The bits of the signal; the bits above have the number of kept bytes.
+const SIGNAL_BITS: u32 = 8;
+/// In place of the kernel's code.
+const STACK_OVERFLOW: i32 = 0x5354;
+/// The most bytes between the stack pointer and a fault of a full stack.
+const STACK_REACH: usize = 64 * 1024;
+
+/// The stack for the handler of a fault: a full stack has no room.
+const HANDLER_STACK: usize = 64 * 1024;
+static STACK: [AtomicU64; HANDLER_STACK / 8] = [const { AtomicU64::new(0) }; HANDLER_STACK / 8];
+
+type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 /// Its children record nothing.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -34,6 +53,10 @@ pub enum Origin {
     Process { pid: i32, uid: u32 },
     /// The kernel.
     Kernel,
+    /// The process itself, by an instruction.
+    Fault,
+    /// The same, because its stack is full.
+    StackOverflow,
 }
 
 /// A signal and its sender.
@@ -41,25 +64,34 @@ pub enum Origin {
 pub struct Sent {
     pub signal: i32,
     pub origin: Origin,
+    /// How many bytes of the request are kept ([`super::received`]).
+    pub received: u32,
 }
 
 impl Sent {
     /// Decodes a note, `None` if it is empty or invalid.
     pub fn from_words([who, what]: [u64; WORDS]) -> Option<Sent> {
         let (pid, uid) = (who as u32 as i32, (who >> 32) as u32);
-        let (signal, code) = (what as u32 as i32, (what >> 32) as u32 as i32);
+        let (low, code) = (what as u32, (what >> 32) as u32 as i32);
+        let (signal, received) = ((low & 0xff) as i32, low >> SIGNAL_BITS);
         let origin = match code {
             libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE if pid > 0 => Origin::Process { pid, uid },
+            STACK_OVERFLOW => Origin::StackOverflow,
+            1.. if FAULTS.iter().any(|fault| *fault as i32 == signal) => Origin::Fault,
             libc::SI_KERNEL => Origin::Kernel,
             _ => return None,
         };
-        (signal > 0).then_some(Sent { signal, origin })
+        (signal > 0).then_some(Sent {
+            signal,
+            origin,
+            received,
+        })
     }
 }
 
 /// Installs the handlers, after signals are reset. `early`: file and offset of the words until
-/// [`Words::note_senders_at`](super::shm::Words::note_senders_at); stays open.
-pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
+/// [`Words::note_senders_at`](super::shm::Words::note_senders_at); stays open. `records_faults`: also for faults.
+pub fn install(early: Option<(BorrowedFd<'_>, u64)>, records_faults: bool) {
     let own = std::process::id() as i32;
     if OWNER.load(Ordering::Relaxed) == own {
         return;
@@ -71,20 +103,33 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>) {
         FILE.store(file.as_raw_fd(), Ordering::Release);
     }
     OWNER.store(own, Ordering::Release);
-    let action = SigAction::new(
-        SigHandler::SigAction(on_signal),
-        SaFlags::SA_RESTART,
-        SigSet::all(),
-    );
     for signal in SIGNALS {
-        // SAFETY: the handler makes only async-signal-safe calls and uses only atomics.
-        let before = unsafe { sigaction(signal, &action) };
-        if let Ok(before) = before
-            && before.handler() != SigHandler::SigDfl
-        {
-            // SAFETY: restores the old action.
-            let _ = unsafe { sigaction(signal, &before) };
+        handle(signal, on_signal, SaFlags::SA_RESTART);
+    }
+    if records_faults {
+        let stack = libc::stack_t {
+            ss_sp: STACK.as_ptr().cast_mut().cast(),
+            ss_flags: 0,
+            ss_size: HANDLER_STACK,
+        };
+        // SAFETY: the stack is static, nothing else uses it, and its atomics may be written through a shared pointer.
+        unsafe { libc::sigaltstack(&stack, std::ptr::null_mut()) };
+        for signal in FAULTS {
+            handle(signal, on_fault, SaFlags::SA_ONSTACK);
         }
+    }
+}
+
+/// Handles a signal that is at its default; the handlers of a runtime stay.
+fn handle(signal: Signal, handler: Handler, flags: SaFlags) {
+    let action = SigAction::new(SigHandler::SigAction(handler), flags, SigSet::all());
+    // SAFETY: the handlers make only async-signal-safe calls and use only atomics.
+    let before = unsafe { sigaction(signal, &action) };
+    if let Ok(before) = before
+        && before.handler() != SigHandler::SigDfl
+    {
+        // SAFETY: restores the old action.
+        let _ = unsafe { sigaction(signal, &before) };
     }
 }
 
@@ -105,15 +150,23 @@ pub(crate) fn forget(words: &[AtomicU64]) {
 /// # Safety
 /// `info` is null or the kernel's argument to the handler.
 pub(crate) unsafe fn note(signal: libc::c_int, info: *const libc::siginfo_t) {
-    // SAFETY: a system call without arguments.
-    if info.is_null() || OWNER.load(Ordering::Acquire) != unsafe { libc::getpid() } {
+    if info.is_null() {
         return;
     }
     // SAFETY: the caller's promise; all fields are plain numbers.
     let (code, pid, uid) = unsafe { ((*info).si_code, (*info).si_pid(), (*info).si_uid()) };
+    store(signal, code, pid, uid);
+}
+
+fn store(signal: libc::c_int, code: i32, pid: i32, uid: u32) {
+    // SAFETY: a system call without arguments.
+    if OWNER.load(Ordering::Acquire) != unsafe { libc::getpid() } {
+        return;
+    }
+    let received = (super::received::keep() as u32) << SIGNAL_BITS;
     let words = [
         u64::from(pid as u32) | u64::from(uid) << 32,
-        u64::from(signal as u32) | u64::from(code as u32) << 32,
+        u64::from(signal as u32 | received) | u64::from(code as u32) << 32,
     ];
     let place = PLACE.load(Ordering::Acquire);
     let file = FILE.load(Ordering::Acquire);
@@ -135,6 +188,43 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut
     die_of(signal)
 }
 
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let (code, address) = match info.is_null() {
+        true => (libc::SI_USER, 0),
+        // SAFETY: the kernel passes valid pointers, and a handler that calls this one passes its pointers on.
+        false => unsafe { ((*info).si_code, (*info).si_addr().addr()) },
+    };
+    if code <= 0 {
+        // SAFETY: as above.
+        unsafe { note(signal, info) };
+        die_of(signal)
+    }
+    // SAFETY: as above.
+    let stack = unsafe { stack_pointer(context.cast()) };
+    let is_overflow =
+        signal == libc::SIGSEGV && stack.is_some_and(|stack| stack.abs_diff(address) < STACK_REACH);
+    store(signal, if is_overflow { STACK_OVERFLOW } else { code }, 0, 0);
+    // SAFETY: an async-signal-safe system call. The instruction is executed again, and faults.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// # Safety
+/// `context` is null or the kernel's argument to a handler.
+unsafe fn stack_pointer(context: *const libc::ucontext_t) -> Option<usize> {
+    if context.is_null() {
+        return None;
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's promise.
+    let pointer = unsafe { (*context).uc_mcontext.gregs[libc::REG_RSP as usize] as usize };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the caller's promise.
+    let pointer = unsafe { (*context).uc_mcontext.sp as usize };
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let pointer = return None;
+    Some(pointer)
+}
+
 pub(crate) fn die_of(signal: libc::c_int) -> ! {
     // SAFETY: async-signal-safe system calls with numbers and sets on the stack.
     unsafe {
@@ -152,10 +242,13 @@ pub(crate) fn die_of(signal: libc::c_int) -> ! {
 mod tests {
     use super::*;
     use crate::process::{Ended, Side, exit_now, fork, reap_pid, send_signal};
-    use crate::shm::{Memory, PAGE_BYTES, Words};
+    use crate::received;
+    use crate::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+
+    const MOST_REQUEST: usize = received::MOST_BYTES + 100;
 
     fn sent(signal: Signal, prepare: impl FnOnce(&Memory)) -> (Option<Sent>, Ended) {
         let memory = Memory::create("test", 2).unwrap();
@@ -189,11 +282,12 @@ mod tests {
         Some(Sent {
             signal: signal as i32,
             origin,
+            received: 0,
         })
     }
 
     fn early(memory: &Memory) {
-        install(Some((memory.writable.as_fd(), PAGE_BYTES as u64)));
+        install(Some((memory.writable.as_fd(), PAGE_BYTES as u64)), true);
     }
 
     #[test]
@@ -242,13 +336,144 @@ mod tests {
         assert_eq!(sent(Signal::SIGKILL, early), (None, Ended::killed(libc::SIGKILL)));
     }
 
+    fn died(end: impl FnOnce()) -> (Option<Sent>, Ended) {
+        died_after(|| (), end)
+    }
+
+    fn died_after(before: impl FnOnce(), end: impl FnOnce()) -> (Option<Sent>, Ended) {
+        let memory = Memory::create("test", 2).unwrap();
+        // SAFETY: the child only makes system calls, stores to memory and faults.
+        let pid = match unsafe { fork() }.unwrap() {
+            Side::Child => {
+                crate::signal::reset_in_child();
+                before();
+                early(&memory);
+                end();
+                exit_now(1)
+            }
+            Side::Parent(pid) => pid,
+        };
+        let ended = match reap_pid(pid).unwrap() {
+            Ended::Signal { number, .. } => Ended::killed(number),
+            other => other,
+        };
+        let page = Words::map_writable(memory.writable.as_fd(), 1, 1).unwrap();
+        let words = [0, 1].map(|index| page.words()[index].load(Ordering::Relaxed));
+        (Sent::from_words(words), ended)
+    }
+
+    #[test]
+    fn a_fault_and_a_full_stack_and_a_sent_signal_differ() {
+        fn deep(depth: u64) -> u64 {
+            let room = std::hint::black_box([depth; 64]);
+            match room[0] {
+                u64::MAX => 0,
+                before => deep(before + 1) + room[63],
+            }
+        }
+        let of = |signal: Signal, origin| {
+            let sent = Sent {
+                signal: signal as i32,
+                origin,
+                received: 0,
+            };
+            (Some(sent), Ended::killed(signal as i32))
+        };
+        let fault = died(|| {
+            let nowhere = std::ptr::without_provenance::<u8>(8);
+            // SAFETY: it is unmapped, and the process ends there.
+            std::hint::black_box(unsafe { nowhere.read_volatile() });
+        });
+        assert_eq!(fault, of(Signal::SIGSEGV, Origin::Fault));
+        let overflow = died(|| {
+            std::hint::black_box(deep(std::hint::black_box(0)));
+        });
+        assert_eq!(overflow, of(Signal::SIGSEGV, Origin::StackOverflow));
+        let (sent, ended) = died(|| {
+            // SAFETY: system calls.
+            unsafe { libc::kill(libc::getpid(), libc::SIGSEGV) };
+        });
+        assert_eq!(ended, Ended::killed(libc::SIGSEGV));
+        assert!(
+            matches!(
+                sent,
+                Some(Sent {
+                    origin: Origin::Process { .. },
+                    ..
+                })
+            ),
+            "{sent:?}"
+        );
+    }
+
+    #[test]
+    fn the_request_is_kept_with_the_note() {
+        let memory = Memory::create("test", 2 + received::PAGES).unwrap();
+        let request: Vec<u8> = (0..MOST_REQUEST as u32).map(|number| number as u8).collect();
+        for (length, kept) in [
+            (0, 0),
+            (13, 13),
+            (received::MOST_BYTES, received::MOST_BYTES),
+            (MOST_REQUEST, received::MOST_BYTES),
+        ] {
+            // SAFETY: the child only makes system calls, and stores to memory.
+            let pid = match unsafe { fork() }.unwrap() {
+                Side::Child => {
+                    crate::signal::reset_in_child();
+                    early(&memory);
+                    let note = Words::map_writable(memory.writable.as_fd(), 1, 1).unwrap();
+                    let place = Words::map_writable(memory.writable.as_fd(), 2, received::PAGES).unwrap();
+                    note.note_senders_at(0);
+                    place.keep_received();
+                    received::begin(&request[..length]);
+                    let _ = nix::sys::signal::raise(Signal::SIGSEGV);
+                    exit_now(1)
+                }
+                Side::Parent(pid) => pid,
+            };
+            let ended = reap_pid(pid).unwrap();
+            assert!(matches!(ended, Ended::Signal { number: 11, .. }), "{ended:?}");
+            let all = Words::map_readable(memory.writable.as_fd(), 2 + received::PAGES).unwrap();
+            let words = |first: usize| all.words()[first].load(Ordering::Relaxed);
+            let sent = Sent::from_words([0, 1].map(|index| words(PAGE_WORDS + index))).unwrap();
+            assert_eq!(sent.received as usize, kept);
+            let bytes = (0..kept).map(|at| words(2 * PAGE_WORDS + at / 8).to_ne_bytes()[at % 8]);
+            assert!(bytes.eq(request[..kept].iter().copied()), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_s_handler_of_faults_stays() {
+        extern "C" fn of_the_runtime(_: libc::c_int) {
+            exit_now(7)
+        }
+        let (sent, ended) = died_after(
+            || {
+                let handler = SigHandler::Handler(of_the_runtime);
+                let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+                // SAFETY: the handler only exits.
+                let _ = unsafe { sigaction(Signal::SIGSEGV, &action) };
+            },
+            || {
+                let _ = nix::sys::signal::raise(Signal::SIGSEGV);
+            },
+        );
+        assert_eq!((sent, ended), (None, Ended::Code(7)));
+    }
+
     #[test]
     fn any_words_are_a_note_or_none() {
         assert_eq!(Sent::from_words([0, 0]), None);
         assert_eq!(Sent::from_words([u64::MAX, u64::MAX]), None);
+        let faulted = Sent::from_words([7, 11 | 300 << 8 | 1 << 32]);
+        assert_eq!(
+            faulted.map(|sent| (sent.signal, sent.origin, sent.received)),
+            Some((11, Origin::Fault, 300))
+        );
         let kernel = Sent {
             signal: 15,
             origin: Origin::Kernel,
+            received: 0,
         };
         assert_eq!(Sent::from_words([7, 15 | 0x80 << 32]), Some(kernel));
     }

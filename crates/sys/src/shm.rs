@@ -1,12 +1,12 @@
 //! Shared memory: a sealed memfd, mapped as atomic 64-bit words, so that hostile processes can't cause data races.
 
 use super::error::{Error, Named, Result};
-use super::sender;
+use super::{received, sender};
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::SealFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Page size that all supported machines accept.
 pub const PAGE_BYTES: usize = 4096;
@@ -38,6 +38,12 @@ impl Memory {
         Memory { writable }
     }
 
+    /// Returns the number of whole pages; 0 if unknown.
+    pub fn pages(&self) -> usize {
+        let bytes = nix::sys::stat::fstat(&self.writable).map_or(0, |data| data.st_size);
+        usize::try_from(bytes).unwrap_or(0) / PAGE_BYTES
+    }
+
     /// Opens a descriptor that can never be mapped writable.
     ///
     /// # Errors
@@ -49,6 +55,12 @@ impl Memory {
             Err(_) => (self.writable.try_clone()).map_err(|e| Error::from_io("dup", "scoreboard", &e)),
         }
     }
+}
+
+/// Returns a memory's number of pages, 0 if that is unknown.
+pub fn size_in_pages(memory: BorrowedFd<'_>) -> usize {
+    let size = nix::sys::stat::fstat(memory).map_or(0, |data| data.st_size);
+    usize::try_from(size).unwrap_or(0) / PAGE_BYTES
 }
 
 /// A mapping of shared memory.
@@ -71,6 +83,22 @@ impl Words {
             .map_raw(&memory.as_fd())
             .map_err(|e| Error::from_io("mmap", "scoreboard", &e))?;
         Ok(Words { map })
+    }
+
+    /// Takes `most` bytes from page `first` and leaves zeros; none if the memory ends before them.
+    ///
+    /// # Errors
+    /// mmap(2).
+    pub fn take_from(memory: BorrowedFd<'_>, first: usize, most: usize) -> Result<Vec<u8>> {
+        let pages = most.div_ceil(PAGE_BYTES);
+        if most == 0 || size_in_pages(memory) < first + pages {
+            return Ok(Vec::new());
+        }
+        let map = Words::map_writable(memory, first, pages)?;
+        let words = map.words().iter().map(|word| word.swap(0, Ordering::Relaxed));
+        let mut bytes: Vec<u8> = words.flat_map(u64::to_ne_bytes).collect();
+        bytes.truncate(most);
+        Ok(bytes)
     }
 
     /// Maps the first `pages` pages for reading.
@@ -99,10 +127,18 @@ impl Words {
             sender::tell_in(place);
         }
     }
+
+    /// Keeps the bytes of requests in the first words ([`received`]).
+    pub fn keep_received(&self) {
+        if let Some(place) = self.words().first_chunk() {
+            received::keep_in(place);
+        }
+    }
 }
 
 impl Drop for Words {
     fn drop(&mut self) {
         sender::forget(self.words());
+        received::forget(self.words());
     }
 }

@@ -2,6 +2,12 @@
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
 
+/// Returns a signal's name, or its number if it has none.
+pub fn name(signal: i32) -> String {
+    let known = Signal::try_from(signal);
+    known.map_or_else(|_| signal.to_string(), |signal| signal.as_str().to_owned())
+}
+
 /// Blocks every signal and returns the old mask.
 pub fn block_all() -> SigSet {
     let mut before = SigSet::empty();

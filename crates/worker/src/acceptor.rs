@@ -148,12 +148,14 @@ impl Acceptor {
         let idle_since = clock::now();
         service.slot_writer().idle(idle_since);
         if service.page.must_retire() {
+            service.page.rest(idle_since);
             return Work::Retire;
         }
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
         }
         if service.router.is_there() {
+            service.page.rest(idle_since);
             return self.next_routed(service, backend);
         }
         let has_run = idle_since.since(self.runs_since) >= RUN_INTERVAL;
@@ -169,6 +171,7 @@ impl Acceptor {
                 return work;
             }
         }
+        service.page.rest(idle_since);
         loop {
             let work = self.scan(service, idle_since, backend);
             if let Some(work) = work {
@@ -223,7 +226,13 @@ impl Acceptor {
     /// asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, Error> {
         self.gauge.sample(service, self.eager, self.looked);
+        if let Some(gate) = service.page.gate() {
+            gate.begin_accept();
+        }
         let accepted = socket::accept(service.listener.as_fd());
+        if let Some(gate) = service.page.gate().filter(|_| !matches!(accepted, Ok(Some(_)))) {
+            gate.accept_failed(accepted.is_ok(), clock::now());
+        }
         let socket = match accepted {
             Ok(socket) => socket,
             Err(error) if is_short(&error) || error.errno == Errno::EINVAL => {
@@ -240,20 +249,26 @@ impl Acceptor {
         let connection = service.connection(socket);
         let listen = &service.settings.pool.listen;
         let refusal = self.gauge.admit(&service.page, listen, connection.socket());
-        self.take_up(service);
+        let now = self.take_up(service);
+        service.tally.waited = service
+            .page
+            .gate()
+            .map_or(Duration::ZERO, |gate| gate.accepted(now));
+        service.tally.found_waiting = self.eager;
         if let Some(why) = refusal {
             stderr_errors::error(&service.settings.pool, &why);
             service.close(connection);
-            service.slot_writer().idle(clock::now());
+            service.page.idle(now);
             return Ok(None);
         }
         Ok(Some(connection))
     }
 
-    pub(super) fn take_up(&mut self, service: &mut Service) {
+    pub(super) fn take_up(&mut self, service: &mut Service) -> Tick {
         let now = clock::now();
-        service.slot_writer().accepted(now);
+        service.page.accepted(now);
         self.notifier.take_up(&service.page, now);
+        now
     }
 
     pub(super) fn begin_work(&mut self, service: &mut Service, now: Tick) {

@@ -299,7 +299,10 @@ impl Acceptor {
                 None => connection.asked = note.is_spoken,
             }
             match waiting.take() {
-                Some(_) => came = QueueMessage::Request(connection),
+                Some(waiting) => {
+                    connection.waiting = Some(waiting);
+                    came = QueueMessage::Request(connection);
+                }
                 None => {
                     service.hold(connection, now);
                     if matches!(came, QueueMessage::Wake) {

@@ -36,6 +36,10 @@ pub struct Settings {
     /// `tmp/restart.txt` ([`Settings::restart_file`]) at the start of the generation.
     #[serde(default)]
     pub restart_mark: Option<RestartMark>,
+    /// Whether workers record faults ([`forkyard_sys::sender`]). php-fpm's workers leave these signals at their
+    /// defaults, and so do forkyard-fpm's.
+    #[serde(default)]
+    pub records_faults: bool,
 }
 
 /// The soft limit on descriptors.

@@ -2,7 +2,9 @@
 
 use super::run_queue::{LEAST, UsualRequest};
 use super::service::Service;
+use super::tally;
 use forkyard_base::tick::Tick;
+use forkyard_scoreboard::FinishedRequest;
 use forkyard_sys::clock;
 use forkyard_sys::sched::{SchedStat, SchedTimes};
 use std::time::Duration;
@@ -50,12 +52,32 @@ impl Cost {
 }
 
 impl Service {
+    fn count(&mut self, now: Tick, cpu_micros: u64) {
+        let tally = &mut self.tally;
+        let request = FinishedRequest {
+            run: Some(tally.ended.unwrap_or(now).since(self.taken)),
+            wait: std::mem::take(&mut tally.waited),
+            ended: now,
+            class: tally.answer.class(),
+            cpu_micros: Some(cpu_micros),
+            memory: tally.memory,
+            is_aborted: self.client_gone,
+            is_timed_out: false,
+        };
+        let (received, sent) = tally.take_transferred();
+        if let Some(counters) = self.page.counters() {
+            tally::count(counters, &request, self.tally.route, self.tally.growth);
+            counters.transferred(received, sent);
+        }
+    }
+
     pub(super) fn account(&mut self, now: Tick) {
         let took = now.since(self.taken);
         self.took = [took, self.took[0]];
         self.cost.end(took);
         let micros = took.as_micros() as u64;
         let (mut centipercent, program) = (0, std::mem::take(&mut self.program_micros));
+        let mut cpu_micros = micros.saturating_add(program);
         if micros >= CPU_THRESHOLD_MICROS {
             let total = clock::process_cpu_micros();
             let used = total
@@ -63,10 +85,12 @@ impl Service {
                 .saturating_add(program)
                 .min(micros.saturating_mul(64));
             centipercent = used * 10_000 / micros;
+            cpu_micros = used;
             self.cpu_micros = total;
         } else {
             self.cpu_micros += micros;
         }
         self.slot_writer().finished(micros, centipercent);
+        self.count(now, cpu_micros);
     }
 }

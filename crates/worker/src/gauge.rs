@@ -54,9 +54,13 @@ impl Gauge {
 
     fn measure(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) {
         self.last = Some(now);
+        let accepted = page.gate().map(|gate| gate.count_accepted());
         let Some(queue) = diag::listen_queue(listener) else {
             return;
         };
+        if let Some((gate, accepted)) = page.gate().zip(accepted) {
+            gate.measured(accepted, u64::from(queue.current), now);
+        }
         if queue.current > self.longest {
             self.longest = queue.current;
             page.writer().max_queue(u64::from(queue.current));

@@ -60,7 +60,7 @@ impl Want {
     /// Shows the work as begun.
     pub(super) fn begin(&mut self, page: &Page, notifier: &mut AcceptNotifier, now: Tick) {
         *self = Want::Nothing;
-        page.writer().accepted(now);
+        page.accepted(now);
         notifier.take_up(page, now);
         page.writer().working(now);
     }
@@ -72,7 +72,7 @@ impl Want {
             if is_alone(page) {
                 return true;
             }
-            page.writer().idle(now);
+            page.idle(now);
         }
         let apart = PAUSE_OF_SLOT.saturating_mul((page.own % SLOTS_APART) as u32);
         *self = Want::Wanted(now + PAUSE + apart);

@@ -1,11 +1,12 @@
-//! The scoreboard of a worker's pool, and the worker's own slot in it.
+//! The scoreboard of a worker's pool, and the worker's own slot and numbers in it.
 
 use super::access::Recorder;
 use super::context::{GenerationContext, Settings};
 use super::pool_view;
+use forkyard_base::tick::Tick;
 use forkyard_scoreboard::load::Load;
 use forkyard_scoreboard::slot_writer::SlotWriter;
-use forkyard_scoreboard::{Reader, Slot, header};
+use forkyard_scoreboard::{Counters, Counting, Gate, Reader, Slot, header};
 use forkyard_sys::{Error, clock};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 pub(super) struct Page {
     pub(super) board: Arc<Reader>,
     slot: Slot,
+    /// `None` on an older program's scoreboard.
+    counting: Option<Counting>,
     /// The number of its slot.
     pub(super) own: usize,
 }
@@ -23,14 +26,81 @@ impl Page {
     pub(super) fn open(context: &GenerationContext, own: u32) -> Result<Page, Error> {
         let slots = context.settings.slots as usize;
         let board = Arc::new(Reader::map(context.board_readable.as_fd(), slots)?);
-        let slot = Slot::map(context.board_writable.as_fd(), own as usize)?;
+        let slot = Slot::map(context.board_writable.as_fd(), slots, own as usize)?;
         slot.note_senders();
         let own = own as usize;
-        Ok(Page { board, slot, own })
+        let memory = context.board_writable.as_fd();
+        let counting = board.has_numbers().then(|| Counting::map(memory, slots, own));
+        let counting = counting.transpose()?;
+        Ok(Page {
+            board,
+            slot,
+            counting,
+            own,
+        })
     }
 
     pub(super) fn writer(&self) -> SlotWriter<'_> {
         SlotWriter::new(self.slot.words())
+    }
+
+    pub(super) fn gate(&self) -> Option<Gate<'_>> {
+        self.counting.as_ref().map(Counting::gate)
+    }
+
+    /// The worker's numbers, while it has work.
+    pub(super) fn counters(&self) -> Option<Counters<'_>> {
+        self.counting.as_ref().map(Counting::counters)
+    }
+
+    /// Shows a worker with one request at a time as busy.
+    pub(super) fn accepted(&self, now: Tick) {
+        self.writer().accepted(now);
+        self.begin_busy(now);
+        if let Some(gate) = self.gate().filter(|_| !self.must_retire()) {
+            gate.enter(self.own, now);
+        }
+    }
+
+    /// Shows the worker as idle.
+    pub(super) fn idle(&self, now: Tick) {
+        self.writer().idle(now);
+        self.rest(now);
+    }
+
+    /// Ends the busy time: the worker waits.
+    pub(super) fn rest(&self, now: Tick) {
+        self.end_busy(now);
+        if let Some(gate) = self.gate() {
+            gate.leave(self.own, now);
+        }
+    }
+
+    pub(super) fn begin_busy(&self, now: Tick) {
+        if let Some(counting) = &self.counting {
+            let gate = counting.gate();
+            if !gate.is_touched(self.own) {
+                gate.touch(self.own);
+            }
+            counting.counters().begin_busy(now);
+        }
+    }
+
+    pub(super) fn end_busy(&self, now: Tick) {
+        // A worker that never worked has no memory for numbers.
+        if let Some(counting) = self.counting.as_ref().filter(|it| it.gate().is_touched(self.own)) {
+            counting.counters().end_busy(now);
+        }
+    }
+
+    /// Shows whether a worker with several requests can take no other.
+    pub(super) fn show_full(&self, is_full: bool) {
+        if let Some(gate) = self.gate().filter(|gate| gate.has_entered(self.own) != is_full) {
+            match is_full {
+                true => gate.enter(self.own, clock::now()),
+                false => gate.leave(self.own, clock::now()),
+            }
+        }
     }
 
     pub(super) fn begin(&self) {

@@ -6,6 +6,7 @@ use fastcgi::{Params, Role};
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::Description;
+use forkyard_sys::clock;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -78,6 +79,7 @@ impl<'w> Request<'w> {
 
     /// The status for the access log, if it differs from the one sent.
     pub fn log_status(&mut self, status: u16) {
+        self.service.tally.answer.set(status);
         if let Some(recorder) = &mut self.service.recorder {
             recorder.status(status);
         }
@@ -224,6 +226,7 @@ impl<'w> Request<'w> {
     /// The client is gone.
     pub fn finish(&mut self) -> Result<(), ClientGone> {
         let result = self.service.finish();
+        self.service.tally.ended.get_or_insert_with(clock::now);
         self.service.stage(RequestStage::End);
         if !self.service.has_input() {
             self.service.hold_current();

@@ -34,6 +34,7 @@ impl Service {
         self.attach(connection);
         self.session = Some(serve.session);
         (self.start, self.end) = (HEAD_BYTES, HEAD_BYTES + serve.length);
+        self.tally.received += serve.length as u64;
     }
 
     /// Called before the end of the answer is sent. If the connection closes although the client wants to keep it,

@@ -293,7 +293,10 @@ impl Worker {
     fn wait(&mut self, backend: Option<Tick>) -> WorkerPhase {
         match self.acceptor.next(&mut self.service, backend) {
             Work::Backend => WorkerPhase::Waiting,
-            Work::Connection(connection) => {
+            Work::Connection(mut connection) => {
+                if let Some(waiting) = connection.waiting.take() {
+                    self.service.tally.waited = clock::now().since(waiting.since);
+                }
                 self.service.attach(connection);
                 self.acceptor.part_with_new(&mut self.service);
                 let new = self.service.current().is_some_and(|c| !c.client.spoken);
@@ -326,6 +329,7 @@ impl Worker {
 
     pub(super) fn end(&mut self, code: i32) -> WorkerPhase {
         self.acceptor.hand_off_all(&mut self.service);
+        self.service.page.rest(clock::now());
         WorkerPhase::Ended(code)
     }
 

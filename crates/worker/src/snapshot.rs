@@ -20,9 +20,44 @@ pub fn take(
     listener: BorrowedFd<'_>,
     has_peak: bool,
 ) -> Snapshot {
-    let words = board.header();
+    let queue = diag::listen_queue(listener).unwrap_or_default();
     let now = clock::now();
     let mut workers = Vec::new();
+    let mut add = |entry: &SlotEntry| workers.extend((entry.started > 0).then(|| row(entry, now)));
+    let summary = gather(pool, process_manager, started, board, queue, has_peak, &mut add);
+    Snapshot { workers, ..summary }
+}
+
+/// The current status without its workers.
+pub fn summary(
+    pool: &str,
+    process_manager: &'static str,
+    started: u64,
+    board: &Reader,
+    queue: diag::ListenQueue,
+    has_peak: bool,
+) -> Snapshot {
+    gather(
+        pool,
+        process_manager,
+        started,
+        board,
+        queue,
+        has_peak,
+        &mut |_| {},
+    )
+}
+
+fn gather(
+    pool: &str,
+    process_manager: &'static str,
+    started: u64,
+    board: &Reader,
+    queue: diag::ListenQueue,
+    has_peak: bool,
+    each: &mut dyn FnMut(&SlotEntry),
+) -> Snapshot {
+    let words = board.header();
     let (mut idle, mut active) = (0, 0);
     let mut accepted = slot_reader::word(words, field::PAST_REQUESTS);
     let mut max_queue = slot_reader::word(words, field::PAST_MAX_QUEUE);
@@ -46,11 +81,8 @@ pub fn take(
         max_active = max_active.max(entry.max_active.min(board.slots() as u64));
         max_queue = max_queue.max(entry.max_queue);
         memory_peak = memory_peak.max(entry.max_memory);
-        if entry.started > 0 {
-            workers.push(row(&entry, now));
-        }
+        each(&entry);
     }
-    let queue = diag::listen_queue(listener).unwrap_or_default();
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     Snapshot {
         pool: pool.to_owned(),
@@ -73,7 +105,7 @@ pub fn take(
         memory_peak: has_peak.then_some(memory_peak),
         in_flight,
         quiet,
-        workers,
+        workers: Vec::new(),
     }
 }
 

@@ -36,10 +36,11 @@ fn records(request_id: u16) -> Vec<u8> {
 /// Installs handlers that record the sender of a signal, answer a request that is ended, and forward SIGTERM to the
 /// worker's program. Call it before application code runs.
 pub fn install_handlers(context: &GenerationContext, slot: u32) {
-    sender::install(Some((
+    let early = (
         context.board_writable.as_fd(),
         scoreboard::sender_offset(slot as usize),
-    )));
+    );
+    sender::install(Some(early), context.settings.records_faults);
     timeout_responder::install();
 }
 

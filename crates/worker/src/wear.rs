@@ -77,6 +77,11 @@ impl Wear {
         self.scale.as_ref().map(Scale::due)
     }
 
+    /// The last measured peak of memory, in bytes.
+    pub(super) fn known_peak(&self) -> Option<u64> {
+        Some(self.peak_bytes).filter(|bytes| *bytes > 0)
+    }
+
     /// The peak of memory that the next request starts with, and whether it was measured now.
     pub(super) fn peak(&mut self) -> (u64, bool) {
         let is_due = self.counts_memory && self.served % REQUESTS_A_LOOK == 0;

@@ -14,8 +14,13 @@ fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
         });
     };
     let report = dir.join("writes");
-    let mut strace = strace::attach(pid, &report, &["-yy", "-e", "trace=pwrite64"]);
+    let mut strace = strace::attach(pid, &report, &["-yy", "-s", "4096", "-e", "trace=pwrite64"]);
     act();
+    // The master may not have read yet that the worker is up.
+    wait_until("the last state of the worker", || {
+        let text = fs::read_to_string(&report).expect("strace's report");
+        text.contains(r#"\"up\":true"#)
+    });
     waits();
     process::signal(strace.id(), Signal::SIGINT);
     process::wait(&mut strace, "strace's end");

@@ -139,7 +139,7 @@ impl Site {
         let application = format!("runtime = \"{}\"\n{application}", runtime.name);
         let user = if is_root() { "user = \"www-data\"\n" } else { "" };
         let settings = format!("{user}{}", settings.replace("ROOT", &path.display().to_string()));
-        let text = pool(path, POOL, &settings, &application);
+        let text = with_control(path) + &pool(path, POOL, &settings, &application);
         fs::write(path.join("forkyard.toml"), text).expect("write");
         let mut command = if runtime.name == "rust" {
             Command::new(Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("examples/responder"))
@@ -316,6 +316,29 @@ fn assert_slow(site: &Site, worker: u64) {
     assert!(!calls.contains("+++"), "{name}: {entry}");
 }
 
+/// `forkyard top` shows a request in flight.
+fn assert_topped(site: &Site, worker: u64) {
+    let name = site.runtime.name;
+    let arguments = ["top", "--once", "--json", "--interval", "1ms"];
+    let frame = parsed(&site.daemon.shown(&arguments));
+    let mut workers = frame["workers"].as_array().expect("workers").iter();
+    let row = workers.find(|row| row["pid"] == worker);
+    let row = row.unwrap_or_else(|| panic!("{name}: {frame}"));
+    assert_eq!(
+        (&row["is_busy"], &row["pool"]),
+        (&true.into(), &POOL.into()),
+        "{name}: {row}"
+    );
+    assert_starts(row["request"].as_str().expect("a text"), "PUT /");
+    assert!(row["age"].as_f64().is_some_and(|age| age > 0.2), "{name}: {row}");
+    let pool = &frame["pools"][0];
+    assert_eq!(
+        (&pool["busy"], &pool["state"]),
+        (&1.into(), &"serving".into()),
+        "{name}: {pool}"
+    );
+}
+
 fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
     let settings = format!(
         "pm = \"static\"\nmax_children = 2\nreload = \"always\"\nping.path = \"/ping\"\nping.response = \"here\"\n\
@@ -344,6 +367,7 @@ fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
     let worker = row["pid"].as_u64().expect("a number");
     assert!(old.contains(&(worker as u32)), "{name}");
     assert_slow(&site, worker);
+    assert_topped(&site, worker);
     assert_eq!(site.status()["slow requests"], 1, "{name}");
 
     site.daemon.signal(Signal::SIGUSR2);

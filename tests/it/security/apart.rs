@@ -179,17 +179,20 @@ fn two_pools_share_no_pipe_no_socket_and_no_memory() {
     assert!(common.is_empty(), "{common:?}");
 }
 
-fn own_pages(pid: u32) -> Vec<String> {
+/// The writable pages of scoreboards, each with its file.
+fn own_pages(pid: u32) -> BTreeSet<(String, u64)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
     let lines = maps.lines().filter(|line| line.contains("memfd:forkyard"));
     let fields = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
-    fields
-        .filter(|fields| fields[1].contains('w') && fields[1].ends_with('s'))
-        .map(|fields| {
+    let writable = fields.filter(|fields| fields[1].contains('w') && fields[1].ends_with('s'));
+    writable
+        .flat_map(|fields| {
+            let number = |text: &str| u64::from_str_radix(text, 16).expect("a number");
             let (start, end) = fields[0].split_once('-').expect("a range");
-            let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).expect("an address"));
-            assert_eq!(end - start, 4096, "one page: {fields:?}");
-            format!("{} {} {}", fields[3], fields[4], fields[2])
+            let file = format!("{} {}", fields[3], fields[4]);
+            let first = number(fields[2]) / 4096;
+            let pages = (number(end) - number(start)) / 4096;
+            (first..first + pages).map(move |page| (file.clone(), page))
         })
         .collect()
 }
@@ -213,10 +216,18 @@ fn a_worker_has_no_descriptor_of_its_scoreboard_or_of_another_worker() {
     wait_until("no descriptor of the scoreboard", || {
         all().all(|worker| boards(worker) == 0)
     });
-    let pages: Vec<Vec<String>> = all().map(own_pages).collect();
-    assert!(pages.iter().all(|pages| pages.len() == 1), "{pages:?}");
-    let different: BTreeSet<&String> = pages.iter().flatten().collect();
-    assert_eq!(different.len(), 4, "each has its own: {pages:?}");
+    let pages: Vec<BTreeSet<(String, u64)>> = all().map(own_pages).collect();
+    // Workers of a pool share the gate page, behind the pages of the header and of two slots.
+    let own: Vec<(String, u64)> = pages
+        .iter()
+        .flatten()
+        .filter(|(_, page)| *page != 3)
+        .cloned()
+        .collect();
+    let different: BTreeSet<&(String, u64)> = own.iter().collect();
+    assert_eq!(own.len(), different.len(), "each has its own: {pages:?}");
+    // The slot's page, the numbers, and the request that a signal ends.
+    assert_eq!(own.len(), 4 * (1 + 6 + 4), "{pages:?}");
     let open = |worker: u32| {
         let all = shareable(worker).into_iter();
         all.filter(|name| name.starts_with("pipe:") || name.starts_with("socket:"))

@@ -161,7 +161,10 @@ fn pools_come_and_go_while_the_daemon_runs() {
 fn as_user(sites: &Sites, uid: u32, arguments: &[&str]) -> Output {
     let program = sites.daemon.dir.join("forkyard");
     if !program.exists() {
-        crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
+        let built = Path::new(env!("CARGO_BIN_EXE_forkyard"));
+        for name in ["forkyard-top", "forkyard"] {
+            crate::support::copy_program(&built.with_file_name(name), &program.with_file_name(name));
+        }
     }
     Command::new(program)
         .args([arguments[0], "--socket"])
@@ -248,6 +251,22 @@ fn owners_may_ask_about_their_own_applications_and_nothing_else() {
     is_ok(&output);
     assert_contains(&told(&output), mine);
     assert_lacks(&told(&output), theirs);
+    for view in ["pools", "workers", "applications", "failures"] {
+        let output = as_user(
+            &sites,
+            owner,
+            &["top", "--once", "--interval", "1ms", "--view", view],
+        );
+        is_ok(&output);
+        assert_lacks(&told(&output), theirs);
+        let shows = told(&output).contains(mine);
+        assert_eq!(
+            shows,
+            view == "workers" || view == "applications",
+            "{}",
+            told(&output)
+        );
+    }
     is_ok(&as_user(&sites, owner, &["restart", "--blocking", mine]));
     let next = sites.body("/mine/").trim().to_owned();
     assert_ne!(next, pids[0]);

@@ -32,6 +32,9 @@ fn what_a_tenant_chose_is_shown_and_not_obeyed() {
         &["error", "--html"],
         &["health"],
         &["health", "--ready"],
+        &["top", "--once", "--interval", "1ms", "--view", "applications"],
+        &["top", "--once", "--interval", "1ms", "--view", "failures"],
+        &["top", "--once", "--interval", "1ms", "--json"],
         &["restart", bad.to_str().expect("UTF-8")],
         &["restart", "--blocking", bad.to_str().expect("UTF-8")],
     ] {

@@ -37,9 +37,9 @@ const OWNERS: File = (
     "The socket over which owners ask about their own applications.",
 );
 /// Of commands that ask root's daemon.
-const ROOTS: &[File] = &[CONFIG, SOCKET];
+pub(super) const ROOTS: &[File] = &[CONFIG, SOCKET];
 /// Of commands that owners may use, too.
-const ALL: &[File] = &[CONFIG, SOCKET, OWNERS];
+pub(super) const ALL: &[File] = &[CONFIG, SOCKET, OWNERS];
 
 pub(super) const FILES: &[File] = &[CONFIG, POOLS, SOCKET, OWNERS];
 pub(super) const CODES: &[Code] = &[
@@ -236,6 +236,39 @@ pub(super) const COMMANDS: &[Entry] = &[
         files: ALL,
     },
     Entry {
+        name: "routes",
+        group: Group::See,
+        examples: &[
+            (
+                "forkyard routes www",
+                "Shows which paths of a pool keep its workers busy.",
+            ),
+            ("forkyard routes www --json", "Prints them for a program."),
+        ],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
+        name: "top",
+        group: Group::See,
+        examples: &[
+            (
+                "forkyard top --interval 5s",
+                "Shows pools and requests, every five seconds.",
+            ),
+            (
+                "forkyard top --once --view failures",
+                "Prints what was slow or failed.",
+            ),
+            (
+                "forkyard top --json --interval 10s",
+                "Prints all numbers every ten seconds, for a program.",
+            ),
+        ],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
         name: "health",
         group: Group::See,
         examples: &[
@@ -289,6 +322,52 @@ pub(super) const COMMANDS: &[Entry] = &[
             (70, "There is no such report, or no longer."),
             UNNAMED,
         ],
+        files: ALL,
+    },
+    Entry {
+        name: "crashes",
+        group: Group::See,
+        examples: &[
+            (
+                "forkyard crashes",
+                "Lists the workers that died at work, the latest first.",
+            ),
+            ("forkyard crashes www --json", "Those of a pool, for a program."),
+        ],
+        codes: &[DONE, WRONG, SILENT, (70, "There is no such pool."), UNNAMED],
+        files: ALL,
+    },
+    Entry {
+        name: "replay",
+        group: Group::See,
+        examples: &[(
+            "forkyard replay 5b0f9e21 --to www",
+            "Sends the request of that report to the pool, and prints the status of its answer.",
+        )],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
+        name: "events",
+        group: Group::See,
+        examples: &[
+            ("forkyard events", "Shows the last events of all pools."),
+            (
+                "forkyard events www --since 1h",
+                "Shows what happened to a pool within the last hour.",
+            ),
+        ],
+        codes: ASKED,
+        files: ALL,
+    },
+    Entry {
+        name: "opcache",
+        group: Group::See,
+        examples: &[
+            ("forkyard opcache", "Shows OPcache and APCu of all pools of PHP."),
+            ("forkyard opcache --json", "Shows the same for a program."),
+        ],
+        codes: ASKED,
         files: ALL,
     },
     Entry {
@@ -473,63 +552,6 @@ pub(super) const COMMANDS: &[Entry] = &[
             SOCKET,
             ("/etc/logrotate.d/forkyard", "The path in the packages."),
         ],
-    },
-    Entry {
-        name: "detach",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard detach 4711",
-            "Lets process 4711 end after its requests.",
-        )],
-        codes: ASKED,
-        files: ALL,
-    },
-    Entry {
-        name: "disable",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard disable 4711",
-            "Gives process 4711 no more requests, to look at it.",
-        )],
-        codes: ASKED,
-        files: ROOTS,
-    },
-    Entry {
-        name: "enable",
-        group: Group::Applications,
-        examples: &[("forkyard enable 4711", "Gives process 4711 requests again.")],
-        codes: ASKED,
-        files: ROOTS,
-    },
-    Entry {
-        name: "resize",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard resize sites 40",
-            "Lets the pool have 40 instances until the next reload.",
-        )],
-        codes: ASKED,
-        files: ROOTS,
-    },
-    Entry {
-        name: "take",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard take /srv/shop --wait 10s",
-            "Has an instance until standard input ends.",
-        )],
-        codes: ASKED,
-        files: ROOTS,
-    },
-    Entry {
-        name: "return",
-        group: Group::Applications,
-        examples: &[(
-            "forkyard return 7 --fail",
-            "Gives back the instance of lease 7, and has it replaced.",
-        )],
-        codes: ASKED,
-        files: ROOTS,
     },
     Entry {
         name: "spawn",

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::listen::{MAX_SOCKET_PATH, is_short_enough};
+use super::web;
 use crate::draft::{GlobalDraft, PoolText};
 use crate::flat_keys::{Field, Written};
 use crate::main_file::{SYSTEM_CONTROL, SYSTEM_INCLUDE, is_system};
@@ -72,6 +73,7 @@ pub(super) fn resolve(
             _ => control(&draft.control, path, pools, report),
         },
         is_control_written: draft.control.written().is_some(),
+        web: web::resolve(draft, pools, report),
     }
 }
 

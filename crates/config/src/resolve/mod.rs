@@ -13,6 +13,7 @@ mod pool;
 mod programs;
 mod slow;
 mod started;
+mod web;
 mod worker_script;
 
 pub(super) use listen::{is_short_enough, is_tcp, too_long};
@@ -95,6 +96,21 @@ pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Op
     let global = global.unwrap_or_else(|| read_global(DeTable::new(), &source, &reading, &mut diagnostics));
     let mut report = Report::global(&mut diagnostics).with(world);
     global::control(&global.control, path, &[], &mut report)
+}
+
+/// The patterns of `include`, relative to the main file's directory.
+pub(super) fn include_patterns(bytes: &[u8], path: &Path, world: &dyn World) -> Option<Vec<PathBuf>> {
+    let mut diagnostics = Diagnostics::default();
+    let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
+    let reading = Sources::of(world);
+    let global = sections(&source, &reading, &mut diagnostics)?.global;
+    let global = global.unwrap_or_else(|| read_global(DeTable::new(), &source, &reading, &mut diagnostics));
+    let base = path.parent().unwrap_or(Path::new(""));
+    Some(
+        global::patterns(&global, path)
+            .map(|pattern| base.join(pattern))
+            .collect(),
+    )
 }
 
 fn resolve(text: &str, path: &Path, reading: &Sources<'_>, diagnostics: &mut Diagnostics) -> Option<Loaded> {

@@ -91,6 +91,12 @@ section! {
         control: Field<Text> = key("control", "path", r#"none; of root's `/etc/forkyard/forkyard.toml`: `"/run/forkyard.sock"`"#,
             "the [control socket](control.md), for `forkyard reload`, `forkyard status` and others")
             .sample(On(r#""/run/forkyard.sock""#)),
+        web: Field<Text> = key("web", "address and port, or path of a socket", "none",
+            "address or socket for the numbers of all pools over HTTP: see [Numbers over HTTP](web.md); only the daemon's user can connect to the socket")
+            .sample(Off(r#""127.0.0.1:9180""#)),
+        web_hosts: Field<Texts> = key("web_hosts", "list of names", "none",
+            "names that the Host header of a request for `web` may contain in addition to `localhost` and IP addresses")
+            .sample(Off(r#"["numbers.example.org"]"#)),
         include: Field<Texts> = key("include", "list", r#"none; of `/etc/forkyard/forkyard.toml`: `["pools/*.toml"]`"#,
             "more files that hold `[pool.NAME]` tables: paths or patterns with `*`, `?` and `[a-z]`, relative to this file")
             .sample(Off(r#"["pools/*.toml"]"#))

@@ -20,6 +20,12 @@ fn rules_of_global() {
         ! 2:1: error: global.control: pool www listens on it; give the control socket its own path
         control = "/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
         ! 2:1: error: global.control: the path has more than 107 bytes; give a shorter one
+        web = "run/web.sock"
+        ! 2:1: error: global.web: "run/web.sock" is not an address; write an absolute path, "ADDRESS:PORT", "[IPV6]:PORT" or a port
+        web = "/run/a.sock"
+        ! 2:1: error: global.web: pool www listens on it; give the numbers their own address
+        web_hosts = ["a.test"]
+        ! 2:1: warning: global.web_hosts: it has no effect without web; remove it, or write web = "127.0.0.1:9180"
         syslog.facility = "loud"
         ! 2:8: error: global.syslog.facility: "loud" is not a syslog facility; write "daemon", "user", "local0" to "local7", or another of syslog(3)
         log_limit = 511
@@ -68,6 +74,40 @@ fn rules_of_global() {
         &text,
         &USER,
         "2:9: warning: global.process.priority: it is ignored; only a master that runs as root can do this",
+    );
+}
+
+#[test]
+fn rules_of_the_numbers_over_http() {
+    let with = |keys: &str| format!("[global]\n{keys}\n{}", pool(""));
+    cases(
+        |hosts| with(&format!("web = \"9180\"\nweb_hosts = [\"{hosts}\"]")),
+        &ROOT,
+        r#"
+        a.test:80
+        ! 3:1: error: global.web_hosts: "a.test:80" is not the name of a host; write names without port, such as ["numbers.example.org"]
+        "#,
+    );
+    let web = |address: &str| {
+        valid(&with(&format!("web = \"{address}\"\nweb_hosts = [\"A.test\"]")))
+            .global
+            .web
+    };
+    let hosts = vec!["a.test".to_owned()];
+    for (text, address) in [
+        ("127.0.0.1:9180", Address::Tcp(([127, 0, 0, 1], 9180).into())),
+        ("9180", Address::TcpAny(9180)),
+        ("/run/web.sock", Address::Unix("/run/web.sock".into())),
+    ] {
+        let hosts = hosts.clone();
+        assert_eq!(web(text), Some(Web { address, hosts }), "{text}");
+    }
+    let of_pool =
+        "[global]\nweb = \"127.0.0.1:9000\"\n".to_owned() + &pool("").replace("/run/a.sock", "9000");
+    assert!(
+        found(&of_pool, &ROOT)
+            .join("\n")
+            .contains("pool www listens on it")
     );
 }
 

@@ -48,6 +48,10 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     let examples = Global {
         process_priority: Some(-5),
         rlimit_core: Some(CoreLimit::Unlimited),
+        web: Some(Web {
+            address: Address::Tcp(([127, 0, 0, 1], 9180).into()),
+            hosts: vec!["numbers.example.org".to_owned()],
+        }),
         ..plain.global.clone()
     };
     assert_eq!(config.global, examples);

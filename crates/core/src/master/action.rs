@@ -57,7 +57,7 @@ pub enum Action {
     ClosePool(PoolId),
     /// Record a fact for the reload's progress and the hand-over document.
     Note(Fact),
-    /// Log a notice. Must have no other effect.
+    /// Log a notice and keep it as an event. Must have no other effect.
     Say(Notice),
     /// All workers are gone: leave the event loop.
     Exit(ExitOutcome),
@@ -108,6 +108,8 @@ pub enum Fact {
 pub enum Notice {
     /// `max_children` is reached and another worker would help. Logged once until fewer are needed.
     MaxChildrenReached(PoolId, u32),
+    /// Fewer workers than `max_children` are needed again.
+    MaxChildrenOver(PoolId),
     /// `process.max` is reached and another worker would help. Logged once until a fork succeeds.
     ProcessMaxReached(u32),
     /// The pool has no worker and can't start one; the delay, or `None` to wait for another pool's worker to exit.

@@ -91,8 +91,8 @@ impl Manager {
         self.end_grant(id);
         if block == Some(Block::Full) {
             self.tell_full(id, step);
-        } else if let Some(generation) = self.generations.get_mut(&id) {
-            generation.said_full = false;
+        } else {
+            self.tell_room(id, step);
         }
         if block == Some(Block::ProcessMax) {
             self.wait_for_grant(id, step);
@@ -168,6 +168,15 @@ impl Manager {
                 generation.pool,
                 generation.policy.pm.max_children(),
             ));
+        }
+    }
+
+    fn tell_room(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        if std::mem::take(&mut generation.said_full) {
+            step.say(Notice::MaxChildrenOver(generation.pool));
         }
     }
 

@@ -127,6 +127,11 @@ impl ReloadProgress {
         true
     }
 
+    /// Returns the log line of the result.
+    pub fn line(&self) -> String {
+        line(&self.report)
+    }
+
     pub fn into_report(self) -> Reloaded {
         self.report
     }
@@ -137,8 +142,7 @@ pub fn is_complete(report: &Reloaded) -> bool {
     report.failed.is_empty() && report.skipped.is_empty()
 }
 
-/// Returns the log line of a result.
-pub fn line(report: &Reloaded) -> String {
+fn line(report: &Reloaded) -> String {
     let plain = |list: &[String]| list.to_vec();
     let causes = |list: &[Cause]| list.iter().map(|cause| cause.pool.clone()).collect();
     let skipped = report.skipped.iter().map(Skipped::name).collect();

@@ -2,20 +2,11 @@
 
 use forkyard_base::tick::Tick;
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
 
 /// The most connections of one owner.
 const MOST_OF_ONE_USER: usize = 4;
 /// The most connections of all owners.
 pub const MOST_GUESTS: usize = 16;
-
-/// Returns the path of the socket for application owners.
-pub fn owners_socket(control: &Path) -> PathBuf {
-    let mut path = OsString::from(control);
-    path.push(".owners");
-    PathBuf::from(path)
-}
 
 /// The users of the owners' connections.
 #[derive(Debug, Default)]
@@ -96,11 +87,5 @@ mod tests {
             guests.add(session, if session < 12 { 1 + session as u32 } else { 20 });
         }
         assert_eq!(guests.to_end(99, quiet), Some(12));
-    }
-
-    #[test]
-    fn the_owners_socket_lies_beside_the_other() {
-        let path = owners_socket(Path::new("/run/forkyard.sock"));
-        assert_eq!(path, Path::new("/run/forkyard.sock.owners"));
     }
 }

@@ -3,9 +3,8 @@
 //! Only root and the daemon's user may send every request; the kernel provides the peer's credentials. Application
 //! owners have a separate socket. The master executes the requests.
 
-pub mod client;
 mod guests;
 mod session;
 
-pub use guests::{Guests, MOST_GUESTS, owners_socket};
+pub use guests::{Guests, MOST_GUESTS};
 pub use session::{MOST_SESSIONS, Session, SessionInput};

@@ -10,7 +10,7 @@ use forkyard_protocol::handover::document::{
 };
 use forkyard_protocol::handover::names;
 use forkyard_runtimes::http::table_pages;
-use forkyard_scoreboard::layout::{HEADER_PAGES, header::MAX_SLOTS};
+use forkyard_scoreboard::layout::{header::MAX_SLOTS, pages, pages_without_numbers};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The descriptors and processes that exist.
@@ -152,12 +152,16 @@ impl Plan {
 
 /// Returns the generation's first missing or wrong descriptor.
 fn wrong(generation: &SavedGeneration, facts: &Facts) -> Option<String> {
-    let pages = HEADER_PAGES + usize::try_from(generation.slots).ok()?;
+    let slots = usize::try_from(generation.slots).ok()?;
     if generation.slots == 0 || generation.slots as usize > MAX_SLOTS {
         return Some("the number of slots".into());
     }
     let kinds = [
-        [Kind::Memory(pages); 2],
+        // Scoreboards of older masters have no numbers and keep no requests.
+        [
+            Kind::Memory(pages(slots)),
+            Kind::Memory(pages_without_numbers(slots)),
+        ],
         // Older masters used a pipe.
         [Kind::Stream, Kind::PipeOut],
         [Kind::Stream, Kind::PipeIn],
@@ -238,6 +242,10 @@ mod tests {
             last_pool: 1,
             last_generation: 4,
             last_reload: None,
+            crashes: Vec::new(),
+            last_upgrade: None,
+            started: 0,
+            events: Vec::new(),
             pools: vec![SavedPool {
                 id: 1,
                 name: "www".into(),
@@ -273,7 +281,7 @@ mod tests {
         }
         for generation in &document.generations {
             let kinds = [
-                Kind::Memory(HEADER_PAGES + generation.slots as usize),
+                Kind::Memory(pages(generation.slots as usize)),
                 Kind::Stream,
                 Kind::Stream,
                 Kind::Stream,

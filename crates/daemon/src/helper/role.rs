@@ -6,6 +6,7 @@ use forkyard_reporter;
 use forkyard_router::{inspector, router};
 use forkyard_runtimes::http::{Share, gateway};
 use forkyard_sys::{Error, clock, fd, heap, memfile, signal, title};
+use forkyard_web::WebStart;
 use forkyard_worker::{GenerationContext, WorkerContext};
 use nix::errno::Errno;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -72,6 +73,22 @@ fn become_role(start: HelperStart, descriptors: Vec<OwnedFd>) -> i32 {
             }
             Err(error) => failed("inspector", &error),
         },
+        Role::Web { identity, hosts } => {
+            let served = exactly(descriptors).and_then(|[listener, master, messages, heartbeat]| {
+                forkyard_web::run(WebStart {
+                    identity,
+                    hosts,
+                    listener,
+                    master,
+                    messages,
+                    heartbeat,
+                })
+            });
+            match served {
+                Ok(()) => 0,
+                Err(error) => failed("web process", &error),
+            }
+        }
         Role::Worker(start) => match become_worker(*start, descriptors) {
             Ok(code) => code,
             Err(error) => failed("worker", &error),

@@ -39,6 +39,11 @@ pub enum Role {
         identity: Option<Identity>,
         applications: Box<Applications>,
     },
+    /// Serves numbers over HTTP. Descriptors: the listening socket, the socket to the master, the log, the heartbeat.
+    Web {
+        identity: Option<Identity>,
+        hosts: Vec<String>,
+    },
     /// Serves a pool. Descriptors: the generation's, the worker's, then those that [`WorkerStart`] names.
     Worker(Box<WorkerStart>),
 }

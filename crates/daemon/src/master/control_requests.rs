@@ -2,24 +2,14 @@
 //! application.
 
 use super::event_loop::Master;
-use super::executor::Rights;
+use super::executor::{Rights, program};
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_protocol::control::{Answer, DaemonMode, Request};
 use forkyard_protocol::last_reload::ReloadCause;
-use forkyard_protocol::program::Program;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_protocol::router::AdminRequest;
-use forkyard_sys::invocation;
 use serde_json::Value;
 use std::time::Duration;
-
-fn program() -> Option<Box<Program>> {
-    let invocation = invocation::get()?;
-    Some(Box::new(Program {
-        build: crate::VERSION.to_owned(),
-        path: invocation.path.clone(),
-        replaced: invocation.is_replaced(),
-    }))
-}
 
 impl Master {
     pub(super) fn handle_request(&mut self, asker: u64, request: &Request) {
@@ -63,16 +53,13 @@ impl Master {
             Request::Ping {} => Ok(Some(Answer::Pong {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                mode: match self.lifecycle.stopping() {
-                    Some(_) => DaemonMode::Ending,
-                    None => self.mode,
-                },
+                mode: self.daemon_mode(),
                 last_reload: match rights {
                     Rights::All => self.executor.context.handover.trouble().cloned(),
                     Rights::Own(_) => None,
                 },
                 program: match rights {
-                    Rights::All => program(),
+                    Rights::All => program().map(Box::new),
                     Rights::Own(_) => None,
                 },
             })),
@@ -85,14 +72,31 @@ impl Master {
                 Ok(Some(Answer::Done { value: Value::Null }))
             }
             Request::Status {} => {
-                self.executor
-                    .applications
-                    .begin_status(&mut self.executor.context, asker);
+                self.executor.begin_status(asker);
                 Ok(None)
+            }
+            Request::Routes { pool } => {
+                let routes = self.executor.context.pools.routes(rights, pool);
+                routes
+                    .map(|routes| Some(Answer::Routes { routes }))
+                    .map_err(Answer::from)
+            }
+            Request::Events {} => Ok(Some(self.executor.context.events(rights))),
+            Request::Opcache { pool } => {
+                let executor = &mut self.executor;
+                let (context, preloaders) = (&mut executor.context, &mut executor.preloaders);
+                let asked = executor
+                    .caches
+                    .ask(context, preloaders, asker, rights, pool.as_deref());
+                asked.map(|()| None).map_err(Answer::from)
             }
             Request::Error { id, format } => {
                 let source = self.executor.status_source();
                 Ok(Some(source.error_report(rights, id.as_deref(), *format)))
+            }
+            Request::Crashes { pool } => {
+                let source = self.executor.status_source();
+                Ok(Some(source.crashes(rights, pool.as_deref())))
             }
             Request::Upgrade {} => match self.lifecycle.why_no_upgrade() {
                 Some(why) => Err(Answer::refusal(why.to_owned())),
@@ -128,5 +132,7 @@ impl Master {
         };
         self.mode = mode;
         log::info!("{said}");
+        let drained = Happening::of_daemon(EventKind::Drain, said);
+        self.executor.context.handover.record(drained);
     }
 }

@@ -81,6 +81,7 @@ impl Master {
             self.handle_requests();
             self.restart_if_asked();
             self.executor.poll(clock::now(), &self.manager);
+            self.executor.send_numbers(self.daemon_mode());
             self.perform_actions();
             self.expel();
             self.service.poll(&self.executor);
@@ -105,6 +106,7 @@ impl Master {
     /// Waits for events or the next deadline. `is_idle`: no source has more to read.
     fn wait(&mut self, events: &mut Events, is_idle: bool) -> Result<(), RunError> {
         let executor = &self.executor;
+        let is_idle = is_idle && !executor.web.is_due();
         let is_idle =
             is_idle && !executor.control.has_requests() && !executor.context.processes.has_more_dead;
         let timeout = if is_idle {
@@ -116,6 +118,14 @@ impl Master {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(system("epoll_wait")(error)),
+        }
+    }
+
+    /// What the daemon is about, for load balancers.
+    pub(super) fn daemon_mode(&self) -> DaemonMode {
+        match self.lifecycle.stopping() {
+            Some(_) => DaemonMode::Ending,
+            None => self.mode,
         }
     }
 

@@ -230,10 +230,14 @@ impl Master {
         match request {
             Request::Ping {}
             | Request::Status {}
+            | Request::Events {}
+            | Request::Opcache { .. }
             | Request::Restart { .. }
             | Request::RestartPool { .. }
             // Only for their own pools and applications.
             | Request::Error { .. }
+            | Request::Crashes { .. }
+            | Request::Routes { .. }
             | Request::Terminate { .. }
             | Request::Detach { .. } => true,
             Request::Upgrade {}

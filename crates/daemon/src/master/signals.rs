@@ -20,6 +20,8 @@ use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_host::logs::Log;
 use forkyard_protocol::control::{Answer, Complaint, DaemonMode};
 use forkyard_protocol::last_reload::{LastReload, ReloadCause};
+use forkyard_protocol::last_upgrade::UpgradeCause;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_sys::invocation::{self, Invocation};
 use forkyard_sys::{self as sys, clock};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -31,6 +33,7 @@ impl Master {
                 SIGTERM if self.finishes_at_term() => self.finish(),
                 SIGTERM | SIGINT => {
                     log::info!("Terminating ...");
+                    self.record(EventKind::Stop, "the daemon ends, with its workers");
                     self.service.tell_stopping();
                     self.advance(LifecycleCause::Terminate);
                 }
@@ -67,9 +70,15 @@ impl Master {
 
     fn finish(&mut self) {
         log::info!("Finishing ...");
+        self.record(EventKind::Stop, "the daemon ends after the running requests");
         self.service.tell_stopping();
         let routers = self.executor.applications.has_routers();
         self.advance(LifecycleCause::Quit { routers });
+    }
+
+    fn record(&mut self, kind: EventKind, text: impl Into<String>) {
+        let what = Happening::of_daemon(kind, text);
+        self.executor.context.handover.record(what);
     }
 
     /// Whether SIGTERM counts as SIGQUIT: the first one, if the configuration or a drain demands it.
@@ -83,14 +92,21 @@ impl Master {
     pub(super) fn upgrade(&mut self, asker: Asker) {
         match self.lifecycle.why_no_upgrade() {
             Some(why) => log::info!("{why}"),
-            None => self.advance(LifecycleCause::Upgrade(asker)),
+            None => {
+                let by = match asker {
+                    Some(_) => UpgradeCause::Command,
+                    None => UpgradeCause::Signal,
+                };
+                self.executor.context.handover.upgrade_begins(by);
+                self.advance(LifecycleCause::Upgrade(asker));
+            }
         }
     }
 
     fn rehearse(&mut self) {
         log::info!("the program was replaced, trying whether the new one can take over");
         let left = self.executor.left_state();
-        let document = left.document(&self.manager, self.lifecycle.stopping());
+        let document = left.document_for_upgrade(&self.manager, self.lifecycle.stopping());
         if let Err(error) = self.executor.context.rehearse(&document) {
             self.upgrade_failed(&error);
         }
@@ -123,6 +139,7 @@ impl Master {
             return;
         }
         log::error!("the new program can't take over, this one goes on: {error}");
+        self.executor.context.handover.upgrade_failed(&error.to_string());
         if let Some(asker) = self.lifecycle.asker() {
             let message = format!("the new program can't take over, the old one goes on: {error}");
             self.executor.answer(asker, &Answer::refusal(message));
@@ -156,6 +173,7 @@ impl Master {
             None => {}
         }
         self.executor.context.pools.reopen_slow_logs();
+        self.record(EventKind::LogsReopened, "the log files were opened again");
     }
 
     /// Reads, checks and prepares the new configuration. Returns the answer if that fails, and the old configuration
@@ -172,6 +190,7 @@ impl Master {
             return Err(Answer::refusal(why.to_owned()));
         }
         log::info!("Reloading in progress ...");
+        self.executor.context.handover.config_is_read();
         let config = match (self.read_config)() {
             Ok(config) => config,
             Err(errors) => {
@@ -196,6 +215,7 @@ impl Master {
                     log::error!("the control socket stays where it was: {error}");
                 }
                 self.executor.jobs.set(&mut self.executor.context);
+                self.executor.web.set(&mut self.executor.context);
                 self.service.set_bulletin(global.systemd_interval);
                 say_skipped(&changes.skipped);
                 self.apply((wanted, changes), sockets, asker, Some(by));
@@ -229,6 +249,9 @@ impl Master {
 
     fn refuse_reload(&mut self, by: ReloadCause, errors: Vec<Complaint>) -> Answer {
         let last = LastReload::refused(clock::epoch_seconds(), by, &errors);
+        let error = last.error.as_deref().unwrap_or_default();
+        let text = format!("{}: {}: {error}", by.in_words(), last.result.in_words());
+        self.record(EventKind::ReloadRefused, text);
         self.executor.context.handover.remember_reload(last);
         Answer::Error {
             message: "the configuration is not reloaded, the old one stays in force".to_owned(),

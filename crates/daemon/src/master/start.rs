@@ -12,7 +12,7 @@ use forkyard_core::master::manager::Manager;
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::master::reload_plan::Changes;
 use forkyard_host::logs::Log;
-use forkyard_protocol::control::{Complaint, DaemonMode};
+use forkyard_protocol::control::{Complaint, DaemonMode, millis};
 use forkyard_protocol::last_reload::{LastReload, ReloadCause};
 use forkyard_sys::file::{remove, replace};
 use forkyard_sys::notify::{self, Notifier};
@@ -42,6 +42,7 @@ pub fn run(
     ready: impl FnOnce(),
 ) -> Result<(), RunError> {
     title::prepare();
+    let begun = clock::now();
     let log = Log::install();
     log.follow(&config.global).map_err(RunError::Log)?;
     let limit = fd::raise_descriptor_limit().ok();
@@ -85,6 +86,9 @@ pub fn run(
     // Keeps the previous result if the same configuration was read, or none could be.
     let reload_before = reload_before.filter(|_| before.as_ref() == Some(&config));
     executor.orphans.daemon_stops = stopping.is_some();
+    let crashes = document.map_or(&[][..], |document| &document.crashes);
+    executor.context.pools.errors.take_crashes(crashes);
+    let began = executor.context.handover.resume(document);
     let adopted = executor.context.adopt(&mut executor.programs, inherited, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut manager = Manager::default();
@@ -130,6 +134,7 @@ pub fn run(
     }
     say_skipped(&changes.skipped);
     executor.jobs.set(&mut executor.context);
+    executor.web.set(&mut executor.context);
     title::set(&title);
     log::info!("{} is running, pid {}", frontend.name, std::process::id());
     let mut master = Master {
@@ -145,6 +150,8 @@ pub fn run(
     };
     master.begin(wanted);
     log::info!("ready to handle connections");
+    let took = began.took_ms.unwrap_or_else(|| millis(clock::now().since(begun)));
+    master.executor.context.handover.record(began.lasting(took));
     ready();
     master.service.tell_ready();
     if master.executor.context.services.speaks_as_fpm || master.service.is_there() {

@@ -3,6 +3,8 @@
 
 use super::document::{Document, SavedGeneration, SavedPool, Stopping};
 use crate::last_reload::LastReload;
+use crate::last_upgrade::LastUpgrade;
+use crate::past_event::PastEvent;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -10,12 +12,20 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Changes {
-    /// As in [`Document`]; these four fields are always included.
+    /// As in [`Document`]; these five fields are always included.
     pub stopping: Option<Stopping>,
     pub last_pool: u32,
     pub last_generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_upgrade: Option<LastUpgrade>,
+    /// Events to insert or replace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<PastEvent>,
+    /// Numbers of forgotten events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events_gone: Vec<u64>,
     /// Pools to insert or replace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<SavedPool>,
@@ -46,12 +56,14 @@ impl Changes {
 }
 
 impl Document {
-    /// Applies changes in order. The result lists pools and generations by number.
+    /// Applies changes in order. The result lists pools, generations and events by number.
     #[must_use]
     pub fn with(self, changes: Vec<Changes>) -> Document {
         let Some(last) = changes.last() else { return self };
         let (stopping, last_pool, last_generation) = (last.stopping, last.last_pool, last.last_generation);
-        let last_reload = last.last_reload.clone();
+        let (last_reload, last_upgrade) = (last.last_reload.clone(), last.last_upgrade.clone());
+        let numbered = self.events.into_iter().map(|event| (event.number, event));
+        let mut events: BTreeMap<u64, PastEvent> = numbered.collect();
         let numbered = self.pools.into_iter().map(|pool| (pool.id, pool));
         let mut pools: BTreeMap<u32, SavedPool> = numbered.collect();
         let numbered = self.generations.into_iter().map(|it| (it.id, it));
@@ -59,6 +71,10 @@ impl Document {
         for change in changes {
             pools.extend(change.pools.into_iter().map(|pool| (pool.id, pool)));
             generations.extend(change.generations.into_iter().map(|it| (it.id, it)));
+            events.extend(change.events.into_iter().map(|event| (event.number, event)));
+            for number in change.events_gone {
+                events.remove(&number);
+            }
             for id in change.pools_gone {
                 pools.remove(&id);
             }
@@ -71,6 +87,8 @@ impl Document {
             last_pool,
             last_generation,
             last_reload,
+            last_upgrade,
+            events: events.into_values().collect(),
             pools: pools.into_values().collect(),
             generations: generations.into_values().collect(),
             ..self
@@ -84,6 +102,7 @@ mod tests {
     use super::*;
     use crate::address::Address;
     use crate::counters::PoolCounters;
+    use crate::past_event::{EventKind, Happening};
 
     fn pool(id: u32, serving: u32) -> SavedPool {
         SavedPool {
@@ -113,6 +132,16 @@ mod tests {
         }
     }
 
+    fn event(number: u64, count: u64) -> PastEvent {
+        PastEvent {
+            number,
+            time_ms: 5,
+            last_ms: None,
+            count,
+            what: Happening::of_daemon(EventKind::Reload, "x"),
+        }
+    }
+
     fn whole() -> Document {
         Document {
             version: super::super::document::VERSION,
@@ -123,6 +152,10 @@ mod tests {
             last_pool: 2,
             last_generation: 2,
             last_reload: None,
+            crashes: Vec::new(),
+            last_upgrade: None,
+            started: 3,
+            events: vec![event(1, 1), event(2, 1)],
             pools: vec![pool(1, 1), pool(2, 2)],
             generations: vec![generation(1, false), generation(2, false)],
         }
@@ -138,6 +171,8 @@ mod tests {
             generations: vec![generation(4, false)],
             pools_gone: vec![2],
             generations_gone: vec![2],
+            events: vec![event(2, 4), event(3, 1)],
+            events_gone: vec![1],
             ..Changes::default()
         };
         let second = Changes {
@@ -160,7 +195,8 @@ mod tests {
             (document.stopping, document.last_pool, document.last_generation),
             (Some(Stopping::Finish), 3, 4)
         );
-        assert_eq!(document.master, 77);
+        assert_eq!((document.master, document.started), (77, 3));
+        assert_eq!(document.events, [event(2, 4), event(3, 1)]);
         let document = Document::newest([&bytes[..bytes.len() - 1], b""]).unwrap();
         assert_eq!(document.generations, [generation(1, false), generation(4, false)]);
         assert_eq!(document.stopping, None);

@@ -4,6 +4,8 @@ use super::changes::Changes;
 use crate::address::Address;
 use crate::counters::PoolCounters;
 use crate::last_reload::LastReload;
+use crate::last_upgrade::LastUpgrade;
+use crate::past_event::PastEvent;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -25,6 +27,17 @@ pub struct Document {
     pub last_generation: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reload: Option<LastReload>,
+    /// Reports of crashes, at an upgrade. Their form is that of the writing program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crashes: Vec<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_upgrade: Option<LastUpgrade>,
+    /// When the first master started, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "is_none_yet")]
+    pub started: u64,
+    /// What happened so far, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<PastEvent>,
     pub pools: Vec<SavedPool>,
     /// Generations with present or past processes.
     pub generations: Vec<SavedGeneration>,

@@ -7,6 +7,8 @@ pub const COPIES: [&str; 2] = ["handover-a", "handover-b"];
 pub const CONFIG: &str = "handover-config";
 /// The TCP socket of the job process. No pool has the number 0.
 pub const JOBS: &str = "p0.j";
+/// The socket of the web process.
+pub const WEB: &str = "p0.w";
 
 pub fn listener(pool: u32) -> String {
     format!("p{pool}.l")

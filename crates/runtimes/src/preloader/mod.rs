@@ -32,6 +32,9 @@ pub trait CodeCache {
     /// generation whose cache is read, in a zygote.
     fn name_scripts(&mut self, _most: u32, _to: OwnedFd, _parcel: Option<Parcel>) {}
 
+    /// Writes the state of the caches to a pipe. `parcel`: the generation with these caches, in a zygote.
+    fn write_state(&mut self, _to: OwnedFd, _parcel: Option<Parcel>) {}
+
     /// Compiles scripts without running them, and reads their paths from the last descriptor. The other descriptors
     /// stay
     /// open until the scripts are compiled. `parcel`: the generation, in a zygote.
@@ -344,6 +347,14 @@ impl Preloader {
                 let (parcel, mut descriptors) = unpacked.map_err(|error| (None, error))?;
                 if let Some(to) = descriptors.pop() {
                     cache.name_scripts(most, to, parcel);
+                }
+                Ok(Obeyed::Nothing)
+            }
+            Command::CacheState { parcel } => {
+                let unpacked = self.unpack(parcel, message.descriptors);
+                let (parcel, mut descriptors) = unpacked.map_err(|error| (None, error))?;
+                if let Some(to) = descriptors.pop() {
+                    cache.write_state(to, parcel);
                 }
                 Ok(Obeyed::Nothing)
             }

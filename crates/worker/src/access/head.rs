@@ -3,18 +3,18 @@
 const HEAD_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Default)]
-pub(super) struct AnswerHead {
+pub(crate) struct AnswerHead {
     bytes: Vec<u8>,
     is_over: bool,
 }
 
 impl AnswerHead {
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.is_over = false;
     }
 
-    pub(super) fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
         if self.is_over {
             return;
         }
@@ -37,13 +37,18 @@ impl AnswerHead {
         self.is_over = self.bytes.len() >= HEAD_BYTES;
     }
 
+    /// Whether the whole head has come, or too much to be one.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     fn lines(&self) -> impl Iterator<Item = &[u8]> {
         self.bytes
             .split(|byte| *byte == b'\n')
             .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
     }
 
-    pub(super) fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         let said = self.lines().enumerate().find_map(|(index, line)| {
             let rest = match line.get(..7) {
                 Some(name) if name.eq_ignore_ascii_case(b"status:") => &line[7..],

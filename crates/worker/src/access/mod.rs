@@ -5,7 +5,7 @@
 #[cfg(any(test, fuzzing))]
 #[path = "../../fuzz/access.rs"]
 pub(super) mod fuzz;
-mod head;
+pub(super) mod head;
 mod line;
 mod text;
 
@@ -183,9 +183,9 @@ impl Recorder {
         self.request.program_micros += micros;
     }
 
-    /// Records the end of the request.
-    pub fn end(&mut self) {
-        self.request.ended.get_or_insert_with(clock::now);
+    /// Records the end of the request; only the first counts.
+    pub fn end(&mut self, now: Tick) {
+        self.request.ended.get_or_insert(now);
     }
 
     /// Writes the line unless it was written already.

@@ -10,6 +10,7 @@ use super::state::WorkerState;
 use crate::pool_view;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
+use forkyard_sys::clock;
 use forkyard_sys::socket::{Readiness, accept, wait};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -52,6 +53,7 @@ impl WorkerState {
             let client = &mut self.clients[index];
             if let Some(link) = &mut client.link {
                 link.socket.spoken = note.is_spoken;
+                link.waits_since = note.waiting.map(|waiting| waiting.since);
             }
             if let (Some(due), Some(connection)) = (expires, &mut client.connection) {
                 connection.expect_by(due);
@@ -83,7 +85,7 @@ impl WorkerState {
         };
         let listener = self.sources.listener.as_fd();
         self.gauge.sample_beside_many(listener, &self.page, now);
-        let socket = match accept(self.sources.listener.as_fd()) {
+        let socket = match self.accept() {
             Ok(Some(socket)) => {
                 if insists {
                     self.accepting.was_let_down(now);
@@ -107,12 +109,31 @@ impl WorkerState {
         true
     }
 
+    /// Accepts a connection and counts it.
+    fn accept(&self) -> forkyard_sys::Result<Option<OwnedFd>> {
+        if let Some(gate) = self.page.gate() {
+            gate.begin_accept();
+        }
+        let accepted = accept(self.sources.listener.as_fd());
+        if let Some(gate) = self.page.gate().filter(|_| !matches!(accepted, Ok(Some(_)))) {
+            gate.accept_failed(accepted.is_ok(), clock::now());
+        }
+        accepted
+    }
+
     fn admit(&mut self, socket: OwnedFd, now: Tick) {
         let pool = &self.settings.pool;
         if let Some(why) = self.gauge.admit(&self.page, &pool.listen, socket.as_fd()) {
+            if let Some(gate) = self.page.gate() {
+                gate.accepted(now);
+            }
             return stderr_errors::error(pool, &why);
         }
         let index = self.take_in(socket, now);
+        let waited = self.page.gate().map(|gate| gate.accepted(now));
+        if let (Some(link), Some(waited)) = (&mut self.clients[index].link, waited) {
+            link.waited = waited;
+        }
         self.read(index, now);
     }
 
@@ -153,7 +174,7 @@ impl WorkerState {
             return;
         }
         for _ in 0..AT_ONCE {
-            let Ok(Some(socket)) = accept(self.sources.listener.as_fd()) else {
+            let Ok(Some(socket)) = self.accept() else {
                 break;
             };
             self.admit(socket, now);

@@ -3,9 +3,12 @@
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
 use super::super::router_channel::Session;
+use super::super::tally::AnswerStatus;
 use fastcgi::{Connection, Params, Phase};
 use forkyard_base::tick::Tick;
+use forkyard_scoreboard::routes::RouteRow;
 use nix::sys::epoll::EpollFlags;
+use std::time::Duration;
 
 /// A place for a connection, or for a request that the event loop serves itself.
 #[derive(Debug, Default)]
@@ -30,6 +33,18 @@ pub(super) struct Link {
     pub readable: bool,
     /// The kernel reported the client's end-of-file, which is still unread.
     pub hangs_up: bool,
+    /// Wait of the next request before this worker, a lower bound.
+    pub waited: Duration,
+    /// Arrival of the next request, if it waits in this worker.
+    pub waits_since: Option<Tick>,
+}
+
+impl Link {
+    /// Returns the wait of the request that begins now.
+    pub(super) fn take_wait(&mut self, now: Tick) -> Duration {
+        let here = self.waits_since.take().map(|since| now.since(since));
+        std::mem::take(&mut self.waited).saturating_add(here.unwrap_or_default())
+    }
 }
 
 #[derive(Debug)]
@@ -46,6 +61,10 @@ pub(super) struct RunningRequest {
     pub is_quiet: bool,
     /// The slot has shown it long enough for the master to find it slow.
     pub was_found: bool,
+    pub waited: Duration,
+    pub status: AnswerStatus,
+    pub is_timed_out: bool,
+    pub route: Option<RouteRow>,
 }
 
 /// ```text

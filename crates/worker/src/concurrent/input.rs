@@ -2,6 +2,8 @@
 
 use super::super::access::Recorder;
 use super::super::request::description;
+use super::super::request_start;
+use super::super::tally::AnswerStatus;
 use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
 use super::state::{READ_BYTES, WorkerState};
@@ -9,6 +11,7 @@ use fastcgi::{Connection, Event, Params, Phase, Piece};
 use forkyard_base::tick::Tick;
 use forkyard_sys::socket::{Progress, receive, shutdown_write};
 use nix::errno::Errno;
+use std::time::Duration;
 
 impl WorkerState {
     pub(super) fn read(&mut self, index: usize, now: Tick) {
@@ -43,6 +46,9 @@ impl WorkerState {
                 Ok(Progress::Done(count)) => {
                     link.readable = count == READ_BYTES || link.hangs_up;
                     link.socket.spoken = true;
+                    if let Some(counters) = self.page.counters() {
+                        counters.transferred(count as u64, 0);
+                    }
                     let event = connection.receive(&self.scratch[..count], now);
                     self.follow(index, event, now);
                 }
@@ -81,6 +87,9 @@ impl WorkerState {
             // A router has given it for one request.
             (Phase::Waiting, Some(Event::Request)) if self.had_its_request(index) => self.close(index),
             (Phase::Waiting, Some(Event::Request)) if self.is_full() || self.departure.life.is_working() => {
+                if let Some(link) = &mut self.clients[index].link {
+                    link.waits_since.get_or_insert(now);
+                }
                 self.clients.waiting.push_back(index);
             }
             (Phase::Waiting, Some(Event::Request)) => self.start(index, now),
@@ -114,6 +123,8 @@ impl WorkerState {
             return;
         };
         connection.start(spare);
+        let known = link.take_wait(now);
+        let waited = request_start::waited(connection.params(), now).unwrap_or(known);
         if let Some(recorder) = &mut recorder {
             recorder.begin(now);
             recorder.memory(peak);
@@ -126,6 +137,9 @@ impl WorkerState {
             recorder.describe(&description(params), params, peer);
         }
         self.begin_request(index, recorder, None, now);
+        if let Some(request) = &mut self.clients[index].request {
+            request.waited = waited;
+        }
         self.gauge.was_strained |= self.is_full();
         if self.answer_builtin(index, now) {
             return;
@@ -174,13 +188,28 @@ impl WorkerState {
             sent: now,
             is_quiet: false,
             was_found: false,
+            waited: Duration::ZERO,
+            status: AnswerStatus::default(),
+            is_timed_out: false,
+            route: None,
         });
+        self.find_route(index);
         if let Some(due) = self.memory_due() {
             self.alarm.set_by(due.max(now));
         }
         self.settle(now);
         self.publish_load();
         self.show_new(index, now);
+    }
+
+    fn find_route(&mut self, index: usize) {
+        let (Some(counters), Some(params)) = (self.page.counters(), self.clients[index].params()) else {
+            return;
+        };
+        let row = self.routes.find(counters, &description(params), params);
+        if let Some(request) = &mut self.clients[index].request {
+            request.route = Some(row);
+        }
     }
 
     pub(super) fn next_piece(&mut self, index: usize, piece: &mut Vec<u8>, now: Tick) -> Piece {

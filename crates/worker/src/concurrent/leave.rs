@@ -213,7 +213,7 @@ impl WorkerState {
         let now = clock::now();
         self.departure.life = self.departure.life.end_work();
         self.slot_writer().finished(0, 0);
-        self.slot_writer().idle(now);
+        self.page.idle(now);
         self.publish_load();
         self.router.end_work(is_well, &mut self.want);
         self.alarm.set_by(now);

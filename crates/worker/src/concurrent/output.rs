@@ -1,11 +1,13 @@
 //! Sends answers.
 
-use super::super::builtin;
-use super::client::RunningRequest;
+use super::super::{builtin, tally};
+use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
 use super::state::WorkerState;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
+use forkyard_scoreboard::FinishedRequest;
+use forkyard_sys::clock;
 use forkyard_sys::socket::{Progress, send, shutdown_read};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -43,10 +45,11 @@ impl WorkerState {
         if self.clients[index].is_gone() {
             return Sent::Gone;
         }
-        if let Some(request) = &mut self.clients[index].request
-            && let Some(recorder) = &mut request.recorder
-        {
-            recorder.output(bytes);
+        if let Some(request) = &mut self.clients[index].request {
+            request.status.take(bytes);
+            if let Some(recorder) = &mut request.recorder {
+                recorder.output(bytes);
+            }
         }
         self.was_sent(index, now);
         let mut count = self.put(index, bytes);
@@ -104,7 +107,12 @@ impl WorkerState {
                 return true;
             }
             match send(link.socket.fd(), pending) {
-                Ok(Progress::Done(count)) => connection.sent(count),
+                Ok(Progress::Done(count)) => {
+                    connection.sent(count);
+                    if let Some(counters) = self.page.counters() {
+                        counters.transferred(0, count as u64);
+                    }
+                }
                 Ok(Progress::WouldBlock) => {
                     connection.blocked(now);
                     self.heed_deadline(index);
@@ -147,16 +155,17 @@ impl WorkerState {
             return;
         };
         if let Some(recorder) = &mut request.recorder {
-            recorder.end();
+            recorder.end(clock::now());
             recorder.finish(self.page.board.header());
         }
+        let is_aborted = client.is_gone();
         if let Some(connection) = &mut client.connection {
             if let Some(link) = client.link.as_ref().filter(|_| connection.refuses_more()) {
                 shutdown_read(link.socket.fd());
             }
             connection.finish();
         }
-        self.is_over(&request, now);
+        self.is_over(&request, is_aborted, now);
         if self.clients[index].link.is_none() {
             return self.close(index);
         }
@@ -165,7 +174,21 @@ impl WorkerState {
         }
     }
 
-    fn is_over(&mut self, request: &RunningRequest, now: Tick) {
+    fn is_over(&mut self, request: &RunningRequest, is_aborted: bool, now: Tick) {
+        if let Some(counters) = self.page.counters() {
+            let is_endless = request.answer == AnswerPhase::Endless;
+            let finished = FinishedRequest {
+                run: (!is_endless).then(|| now.since(request.taken)),
+                wait: request.waited,
+                ended: now,
+                class: request.status.class(),
+                cpu_micros: None,
+                memory: self.wear.known_peak(),
+                is_aborted,
+                is_timed_out: request.is_timed_out,
+            };
+            tally::count(counters, &finished, request.route, 0);
+        }
         self.capacity.in_flight -= 1;
         if request.is_quiet {
             self.capacity.quiet.ends();

@@ -40,6 +40,7 @@ impl WorkerState {
         self.shown.order.push_back((index, self.clients[index].serial));
         if self.capacity.in_flight == 1 {
             self.slot_writer().accepted(now);
+            self.page.begin_busy(now);
         }
         self.slot_writer().count_request();
         self.show(now);
@@ -51,6 +52,7 @@ impl WorkerState {
             self.shown.order.clear();
             (self.shown.now, self.shown.due) = (None, None);
             self.slot_writer().finished(micros, 0);
+            self.page.end_busy(now);
             if !self.is_leaving() {
                 self.slot_writer().idle(now);
             }
@@ -97,6 +99,7 @@ impl WorkerState {
             if self.capacity.in_flight > 0 {
                 (self.shown.now, self.shown.due) = (None, None);
                 self.slot_writer().stage(RequestStage::Open);
+                self.page.end_busy(now);
             }
             return;
         };
@@ -127,6 +130,7 @@ impl WorkerState {
         self.slot_writer().show(self.clients.token(next.0), taken);
         self.slot_writer().describe(&description(params));
         self.slot_writer().stage(stage);
+        self.page.begin_busy(now);
         self.show_busy(now);
     }
 

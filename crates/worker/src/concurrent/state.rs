@@ -8,6 +8,7 @@ use super::super::context::{GenerationContext, Settings, WorkerContext, most_des
 use super::super::gauge::Gauge;
 use super::super::out_of_band::Want;
 use super::super::page::Page;
+use super::super::route::RouteFinder;
 use super::super::router_channel::Router;
 use super::super::stderr_errors;
 use super::super::wear::Wear;
@@ -34,6 +35,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const EVENTS: usize = 64;
 pub(super) const READ_BYTES: usize = 128 * 1024;
@@ -110,6 +112,7 @@ pub(super) struct WorkerState {
     pub gauge: Gauge,
     pub wear: Wear,
     pub shown: ShownRequest,
+    pub routes: RouteFinder,
     pub turns: Turns,
     pub want: Want,
     pub departure: Departure,
@@ -119,7 +122,7 @@ impl WorkerState {
     pub(super) fn begin(context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
         stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
-        sender::install(None);
+        sender::install(None, context.settings.records_faults);
         let page = Page::open(&context, own.slot)?;
         drop(context.board_writable);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).named("epoll_create1", "")?;
@@ -167,6 +170,7 @@ impl WorkerState {
             gauge: Gauge::default(),
             wear,
             shown: ShownRequest::default(),
+            routes: RouteFinder::default(),
             turns: Turns::default(),
             want: Want::Nothing,
             departure: Departure::default(),
@@ -204,7 +208,7 @@ impl WorkerState {
         let now = clock::now();
         if self.turns.count == 1 {
             self.publish_load();
-            self.slot_writer().idle(now);
+            self.page.idle(now);
             self.notifier.tell_first();
         }
         if std::mem::take(&mut self.turns.is_held_up) {
@@ -284,6 +288,8 @@ impl WorkerState {
             watched: None,
             readable: true,
             hangs_up: false,
+            waited: Duration::ZERO,
+            waits_since: None,
         });
         client.connection = Some(connection);
         self.heed_deadline(index);
@@ -357,8 +363,9 @@ impl WorkerState {
     }
 
     pub(super) fn publish_load(&self) {
-        self.slot_writer()
-            .load(self.capacity.load(self.has_room() && !self.turns.is_held_up));
+        let has_room = self.has_room() && !self.turns.is_held_up;
+        self.slot_writer().load(self.capacity.load(has_room));
+        self.page.show_full(!has_room && !self.is_leaving());
     }
 
     /// Shows the worker as busy, with the master's notices ([`AcceptNotifier::take_up`]).

@@ -130,6 +130,7 @@ impl WorkerState {
             return;
         };
         request.expires = None;
+        request.is_timed_out = true;
         let has_begun = request.has_begun();
         let took = now.since(request.taken).as_secs_f64();
         // A thread can't be stopped; the process exits after its other requests.
@@ -150,10 +151,11 @@ impl WorkerState {
             self.break_off(index, now);
         } else {
             let text = timeout_response::text();
-            if let Some(request) = &mut self.clients[index].request
-                && let Some(recorder) = &mut request.recorder
-            {
-                recorder.output(text.as_bytes());
+            if let Some(request) = &mut self.clients[index].request {
+                request.status.take(text.as_bytes());
+                if let Some(recorder) = &mut request.recorder {
+                    recorder.output(text.as_bytes());
+                }
             }
             self.put(index, text.as_bytes());
             self.finish(index, now);

@@ -12,13 +12,14 @@ use super::out_of_band::Want;
 use super::page::Page;
 use super::routed;
 use super::router_channel::{Router, Session};
+use super::tally::Tally;
 use super::timeout_response::TimeoutResponse;
 use super::wear::Wear;
 use fastcgi::{Output, Params};
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::{Description, SlotWriter};
-use forkyard_sys::clock;
+use forkyard_sys::{clock, received};
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -59,7 +60,8 @@ pub(super) struct Service {
     finished: bool,
     /// The client has closed its side in the middle of the body.
     input_ended: bool,
-    client_gone: bool,
+    pub(super) client_gone: bool,
+    pub(super) tally: Tally,
     pub(super) want: Want,
     /// Idle connections shown in the scoreboard.
     pub(super) kept: Cell<u64>,
@@ -112,6 +114,7 @@ impl Service {
             finished: true,
             input_ended: false,
             client_gone: false,
+            tally: Tally::default(),
             want: Want::Nothing,
             kept: Cell::new(0),
             taken: Tick::ZERO,
@@ -150,6 +153,8 @@ impl Service {
 
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.slot_writer().describe(about);
+        self.heed_request_start(params);
+        self.find_route(about, params);
         if let Some(recorder) = &mut self.recorder {
             let connection = self.current.as_deref_mut().filter(|_| recorder.wants_peer());
             recorder.describe(about, params, connection.and_then(|it| it.client.peer()));
@@ -157,7 +162,8 @@ impl Service {
     }
 
     pub(super) fn memory(&mut self, bytes: u64) {
-        self.slot_writer().memory(bytes);
+        self.tally.growth = self.slot_writer().memory(bytes);
+        self.tally.memory = Some(bytes);
         if let Some(recorder) = &mut self.recorder {
             recorder.memory(bytes);
         }
@@ -179,6 +185,7 @@ impl Service {
         self.taken = now;
         self.cost.begin(self.took[0]);
         self.app_status = 0;
+        self.tally.begin();
         self.slot_writer().reading(now);
         if let Some(recorder) = &mut self.recorder {
             recorder.begin(now);
@@ -207,7 +214,13 @@ impl Service {
     pub(super) fn stage(&mut self, stage: RequestStage) {
         self.slot_writer().stage(stage);
         if let (RequestStage::End, Some(recorder)) = (stage, &mut self.recorder) {
-            recorder.end();
+            recorder.end(*self.tally.ended.get_or_insert_with(clock::now));
         }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        received::end();
     }
 }

@@ -5,7 +5,7 @@ use crate::request::ClientGone;
 use crate::transfer::drain_input;
 use fastcgi::{Input, Responder, Violation};
 use forkyard_sys::socket::{Progress, Readiness, receive, wait};
-use forkyard_sys::{Error, clock};
+use forkyard_sys::{Error, clock, received};
 use std::time::Duration;
 
 enum InputPart {
@@ -21,10 +21,20 @@ type Receive = for<'i> fn(&mut Responder, &'i [u8]) -> (usize, Input<'i>);
 
 impl Service {
     pub(crate) fn fill(&mut self, timeout: Duration) -> Result<(), NoRequest> {
+        if self.start == self.end {
+            // The next bytes overwrite the request.
+            received::end();
+            (self.start, self.end) = (0, 0);
+        }
+        self.fill_behind(timeout)
+    }
+
+    /// Keeps the bytes that were read if there is room for as many.
+    fn fill_behind(&mut self, timeout: Duration) -> Result<(), NoRequest> {
         let Some(connection) = self.current.as_deref_mut() else {
             return Err(NoRequest::Closed);
         };
-        if self.start == self.end {
+        if self.start == self.end && self.end > self.input.len() / 2 {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.input.len() {
             self.input.copy_within(self.start..self.end, 0);
@@ -40,6 +50,7 @@ impl Service {
                 Ok(Progress::Done(count)) => {
                     connection.client.spoken = true;
                     self.end += count;
+                    self.tally.received += count as u64;
                     return Ok(());
                 }
                 Ok(Progress::WouldBlock) if timeout.is_zero() => return Err(NoRequest::Silent),
@@ -89,7 +100,10 @@ impl Service {
     }
 
     pub(crate) fn read_request(&mut self) -> Result<(), NoRequest> {
+        received::end();
         let mut limit = None;
+        // The request's first byte; `None`: it is no longer in the buffer.
+        let mut begin = Some(self.start);
         loop {
             match self.parse()? {
                 InputPart::Request => break,
@@ -102,7 +116,10 @@ impl Service {
                     let timeout = self.settings.pool.serving.client_timeout;
                     let left = limit.get_or_insert(now + timeout).since(now);
                     let is_answered = self.current().is_some_and(|c| c.responder.is_draining());
-                    match self.fill(left) {
+                    let before = self.start;
+                    let filled = self.fill_behind(left);
+                    begin = begin.filter(|_| self.start == before);
+                    match filled {
                         Ok(()) => {}
                         Err(NoRequest::Silent | NoRequest::Closed) if is_answered => {
                             return Err(NoRequest::Closed);
@@ -140,6 +157,9 @@ impl Service {
         let id = connection.responder.request_id();
         self.output.begin(id);
         self.timeout_response.arm(connection);
+        if let Some(begin) = begin {
+            received::begin(&self.input[begin..self.start]);
+        }
         self.body = (0, 0);
         (self.body_ended, self.finished, self.client_gone) = (false, false, false);
         self.input_ended = false;

@@ -15,6 +15,7 @@ impl Service {
         if let Some(recorder) = &mut self.recorder {
             recorder.output(bytes);
         }
+        self.tally.answer.take(bytes);
         if self.finished || self.client_gone {
             return Err(ClientGone);
         }
@@ -74,6 +75,7 @@ impl Service {
             }
             self.timeout_response.begin_output();
             let count = send_some(connection, pending, timeout)?;
+            self.tally.sent += count as u64;
             self.output.consume(count);
         }
     }
@@ -102,7 +104,9 @@ impl Service {
                 return Err(ClientGone);
             };
             self.timeout_response.begin_output();
+            let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
             send_pieces(connection, &mut pieces, self.settings.pool.serving.client_timeout)?;
+            self.tally.sent += bytes as u64;
             self.output.consume(before);
         }
         Ok(())
@@ -114,7 +118,9 @@ impl Service {
         };
         let timeout = self.settings.pool.serving.client_timeout;
         while !bytes.is_empty() {
-            bytes = &bytes[send_some(connection, bytes, timeout)?..];
+            let count = send_some(connection, bytes, timeout)?;
+            self.tally.sent += count as u64;
+            bytes = &bytes[count..];
         }
         Ok(())
     }

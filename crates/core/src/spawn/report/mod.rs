@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Identifies a report in the log and on pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct ErrorId(pub u32);
 
 impl fmt::Display for ErrorId {

@@ -18,6 +18,8 @@ pub enum ApplyError {
     Secret(#[source] SecretError),
     #[error("jobs.listen_tcp: {0}")]
     JobsListen(#[source] ListenError),
+    #[error("web: {0}")]
+    WebListen(#[source] ListenError),
 }
 
 #[derive(Debug, thiserror::Error)]

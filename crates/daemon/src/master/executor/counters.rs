@@ -6,7 +6,9 @@ use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use forkyard_core::master::exit_causes::cause;
 use forkyard_protocol::counters::{ExitCause, PoolCounters};
 use forkyard_rewind::Unrewindable;
+use forkyard_scoreboard::minutes::minute_of;
 use forkyard_scoreboard::{refusals, slot_reader};
+use forkyard_sys::clock;
 use std::collections::HashMap;
 
 /// Counters by pool name. Applications count for their application pool, because their names are unbounded.
@@ -57,6 +59,7 @@ impl Pools {
         for (id, generation) in ordered {
             let mut counts = generation.reading().counts;
             counts.gone_cpu_us = uses.get(id).copied().unwrap_or(0);
+            counts.numbers = generation.numbers(clock::now());
             all.entry(self.shown_with(generation)).or_default().add(&counts);
         }
         all
@@ -99,9 +102,18 @@ impl Pools {
     }
 
     pub(super) fn take_over_counts(&mut self, id: GenerationId) {
-        let counted = self.generations.get(&id).map(|it| it.reading().counts);
+        let now = clock::now();
+        let counted = self.generations.get(&id).map(|it| {
+            let mut numbers = it.numbers(now);
+            numbers.history.coarsen(minute_of(now));
+            PoolCounters {
+                numbers,
+                ..it.reading().counts
+            }
+        });
         if let (Some(counted), Some(counters)) = (counted, self.tally_of(id)) {
             counters.add(&counted);
+            counters.numbers.history.coarsen(minute_of(now));
         }
     }
 }

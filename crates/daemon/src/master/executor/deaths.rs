@@ -1,6 +1,7 @@
 //! Stops and ends of workers.
 
 use super::context::Context;
+use super::crashes::Reported;
 use super::effect::Effect;
 use super::generation::Generation;
 use super::handover::Handover;
@@ -11,6 +12,7 @@ use super::worker::WorkerProcess;
 use forkyard_config::Preload;
 use forkyard_core::master::action::Force;
 use forkyard_core::master::event::{Ended, Event, GenerationId, StopRequest, WorkerId};
+use forkyard_core::master::secrets::without_secrets;
 use forkyard_scoreboard::{RequestStage, header, slot_reader};
 use forkyard_spawn::plan::{Kind, Plan};
 use forkyard_spawn::step::{Route, Step};
@@ -47,12 +49,19 @@ impl Context {
         }
     }
 
-    /// Forgets an ended worker.
-    pub(super) fn worker_gone(&mut self, id: WorkerId, pid: i32, exit: Ended) {
-        let had_work = self.processes.note_death(&self.pools, id, pid);
-        self.pools.count_exit(id, exit);
+    /// Reads what an ended worker has left in its pipes.
+    pub(super) fn hear_last_output(&mut self, id: WorkerId, pid: i32) {
         if let Some(mut worker) = self.pools.workers.remove(&id) {
             self.pools.read_last_output(&mut self.services, &mut worker, pid);
+            self.pools.workers.insert(id, worker);
+        }
+    }
+
+    /// Forgets an ended worker.
+    pub(super) fn worker_gone(&mut self, id: WorkerId, (pid, exit): (i32, Ended), report: Option<Reported>) {
+        let had_work = self.processes.note_death(&self.pools, id, pid, report);
+        self.pools.count_exit(id, exit);
+        if let Some(worker) = self.pools.workers.remove(&id) {
             self.report_early_exit(&worker, pid, exit);
             if let Some(process) = &worker.foreign {
                 self.services.sources.forget(process);
@@ -84,7 +93,7 @@ impl Context {
             return;
         };
         let settings = &generation.settings;
-        let output = String::from_utf8_lossy(&worker.first_output);
+        let output = String::from_utf8_lossy(&worker.last_output);
         let application = &settings.pool.application;
         let wrapped = application.wrapped();
         let command = wrapped.map_or("a worker".to_owned(), |it| it.interpreter.display().to_string());
@@ -152,6 +161,9 @@ impl Pools {
         self.close_stop_pipe(handover, id);
         if let Some(resources) = self.resources(generation) {
             header::set_retire(resources.board.header(), slot as usize, true);
+            if let Some(gate) = resources.board.gate() {
+                gate.leave(slot as usize, clock::now());
+            }
         }
     }
 
@@ -197,7 +209,7 @@ impl Pools {
 
 impl Processes {
     /// Records a worker's end and its request for the core's log line; returns whether it ever had work.
-    fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32) -> bool {
+    fn note_death(&mut self, pools: &Pools, id: WorkerId, pid: i32, report: Option<Reported>) -> bool {
         let Some(worker) = pools.workers.get(&id) else {
             return false;
         };
@@ -210,7 +222,7 @@ impl Processes {
         let had_work = entry.as_ref().is_some_and(slot_reader::SlotEntry::had_work);
         let doing = entry.as_ref().and_then(describe);
         let sent = page.and_then(slot_reader::sent);
-        let sender = sent.map(|sent| (sent.signal, by_whom(sent.origin, pid)));
+        let sender = sent.and_then(|sent| Some((sent.signal, by_whom(sent.origin, pid)?)));
         let death = Death {
             pid,
             pool: generation.settings.pool.name.clone(),
@@ -218,28 +230,30 @@ impl Processes {
             uptime,
             doing,
             sender,
+            report,
         };
         self.deaths.insert(id, death);
         had_work
     }
 }
 
-/// The sender of a worker's signal, as the end of a sentence. The numbers come from the worker and are untrusted.
-fn by_whom(origin: Origin, worker: i32) -> String {
+/// The sender of a worker's signal, as the end of a sentence; `None`: a fault, which nobody has sent. The numbers come from the worker and are untrusted.
+pub(super) fn by_whom(origin: Origin, worker: i32) -> Option<String> {
     let (pid, uid) = match origin {
-        Origin::Kernel => return "the kernel".to_owned(),
+        Origin::Kernel => return Some("the kernel".to_owned()),
+        Origin::Fault | Origin::StackOverflow => return None,
         Origin::Process { pid, uid } => (pid, uid),
     };
     if pid == worker {
-        return "itself".to_owned();
+        return Some("itself".to_owned());
     }
     if u32::try_from(pid) == Ok(std::process::id()) {
-        return "the master".to_owned();
+        return Some("the master".to_owned());
     }
-    match process::name(pid) {
+    Some(match process::name(pid) {
         Some(name) => format!("process {pid} ({name}), user id {uid}"),
         None => format!("process {pid}, user id {uid}"),
-    }
+    })
 }
 
 /// The first line of a slot's request, such as `GET /x.php?a=b`, and the script.
@@ -260,7 +274,9 @@ fn describe(entry: &slot_reader::SlotEntry) -> Option<String> {
         RequestStage::ReadingHeaders => Some("reading a request".into()),
         RequestStage::Working => Some("doing its out-of-band work".into()),
         RequestStage::Info | RequestStage::Executing | RequestStage::End => {
-            let (request, script) = request_and_script(entry);
+            let mut entry = entry.clone();
+            entry.texts[2] = without_secrets(&String::from_utf8_lossy(&entry.texts[2])).into_bytes();
+            let (request, script) = request_and_script(&entry);
             Some(format!("serving \"{request}\" (script '{script}')"))
         }
     }

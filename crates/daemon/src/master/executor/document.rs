@@ -7,6 +7,7 @@ use super::jobs::Jobs;
 use super::pools::{Pools, RunningPool};
 use super::programs::Programs;
 use super::reporter::Reporters;
+use super::web::Web;
 use super::worker::WorkerProcess;
 use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
 use forkyard_core::master::manager::Manager;
@@ -20,12 +21,16 @@ use forkyard_sys::process;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
+/// The most bytes of the reports of crashes.
+const MOST_CRASH_BYTES: usize = 1 << 20;
+
 /// The parts whose state is left to the next master.
 pub(in crate::master) struct LeftState<'e> {
     pub(super) context: &'e Context,
     pub(super) programs: &'e Programs,
     pub(super) reporters: &'e Reporters,
     pub(super) jobs: &'e Jobs,
+    pub(super) web: &'e Web,
 }
 
 impl<'e> LeftState<'e> {
@@ -49,8 +54,24 @@ impl<'e> LeftState<'e> {
             last_pool: all.last_pool,
             last_generation: all.last_generation,
             last_reload: self.context.handover.last_reload.clone(),
+            crashes: Vec::new(),
+            last_upgrade: self.context.handover.last_upgrade.clone(),
+            started: self.context.handover.started,
+            events: self.context.handover.history.events().cloned().collect(),
             pools,
             generations,
+        }
+    }
+
+    /// Returns the document with the reports of crashes. Other documents lack them, because each new worker changes those.
+    pub(in crate::master) fn document_for_upgrade(
+        &self,
+        manager: &Manager,
+        stopping: Option<Stopping>,
+    ) -> Document {
+        Document {
+            crashes: self.context.pools.errors.crashes_left(MOST_CRASH_BYTES),
+            ..self.document(manager, stopping)
         }
     }
 
@@ -61,6 +82,9 @@ impl<'e> LeftState<'e> {
             last_pool: all.last_pool,
             last_generation: all.last_generation,
             last_reload: self.context.handover.last_reload.clone(),
+            last_upgrade: self.context.handover.last_upgrade.clone(),
+            events: stale.history.events.clone(),
+            events_gone: stale.history.gone.clone(),
             ..Changes::default()
         };
         let mut stale_pools = stale.pools.clone();
@@ -125,6 +149,8 @@ impl<'e> LeftState<'e> {
         }
         let jobs = self.jobs.tcp.socket();
         all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
+        let web = self.web.socket();
+        all.extend(web.map(|socket| (names::WEB.to_owned(), socket)));
         for (id, generation) in pools.generations.iter() {
             all.extend(generation.named(*id));
             all.extend(generation.named_share(*id));

@@ -7,6 +7,7 @@ use forkyard_core::master::pool_restart::RestartRequest;
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_host::listen::Listener;
 use forkyard_protocol::control::Answer;
+use forkyard_protocol::past_event::Happening;
 use forkyard_spawn::report::Report;
 use forkyard_worker::WorkerContext;
 use serde_json::Value;
@@ -33,13 +34,24 @@ pub(super) enum Effect {
     ProcessDied(GenerationId, Arc<Report>),
     Helper(HelperId, HelperStep),
     /// The routers' views for a client's status have come, or their time is over.
-    StatusDue(u64, Vec<(PoolId, Value)>),
+    StatusDue(StatusAsker, Vec<(PoolId, Value)>),
     /// The last pool of this name has closed.
     PoolEnded(String),
     /// A client's request has its answer.
     Answered(u64, Box<Answer>),
+    /// Something to keep in the history.
+    Happened(Box<Happening>),
     /// A control session has ended.
     SessionEnded(u64),
+}
+
+/// Who gets a status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StatusAsker {
+    /// A control session.
+    Session(u64),
+    /// The web process.
+    Web,
 }
 
 #[derive(Debug)]

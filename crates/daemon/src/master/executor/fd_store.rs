@@ -149,8 +149,13 @@ impl Handover {
     }
 
     pub(super) fn take_stale(&mut self) -> Option<Stale> {
-        let store = self.fd_store.as_mut().filter(|it| !it.stale.is_empty())?;
-        Some(std::mem::take(&mut store.stale))
+        let has_news = self.history.is_stale();
+        let store = self.fd_store.as_mut();
+        let store = store.filter(|it| has_news || !it.stale.is_empty())?;
+        Some(Stale {
+            history: self.history.take_changes(),
+            ..std::mem::take(&mut store.stale)
+        })
     }
 
     /// Appends changes to the document. Returns `false` if it has to be written again.

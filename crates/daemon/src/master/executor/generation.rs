@@ -350,6 +350,7 @@ impl Generation {
         }
         let Some(resources) = &self.resources else { return };
         let (words, index) = (resources.board.header(), slot as usize);
+        resources.board.settle(index, clock::now());
         if let Some(page) = resources.board.slot(index) {
             let entry = slot_reader::read(page);
             let max_active = entry.max_active.min(u64::from(self.settings.slots));

@@ -12,6 +12,8 @@ pub(in crate::master) enum HelperId {
     Inspector(PoolId),
     Router(PoolId),
     Jobs,
+    /// Serves the numbers of all pools over HTTP.
+    Web,
 }
 
 /// A step of a helper, which its part performs.
@@ -34,6 +36,7 @@ impl fmt::Display for HelperId {
             HelperId::Inspector(_) => "inspector",
             HelperId::Router(_) => "router",
             HelperId::Jobs => "process that keeps them",
+            HelperId::Web => "web process",
         })
     }
 }

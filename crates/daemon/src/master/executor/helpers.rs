@@ -11,6 +11,7 @@ use forkyard_base::tick::Tick;
 use forkyard_core::life::{Happened, Helper, HelperAction, Rules};
 use forkyard_core::master::event::PoolId;
 use forkyard_host::logs::parse_message;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_sys::process::{self, Ended};
 use forkyard_sys::socket::Progress;
 use forkyard_sys::{Error, clock};
@@ -121,7 +122,7 @@ impl Helpers {
         if let Some(channel) = &process.channel {
             match id {
                 HelperId::Router(_) => sources.watch_both(channel, Source::HelperChannel(id))?,
-                HelperId::Inspector(_) | HelperId::Jobs => {
+                HelperId::Inspector(_) | HelperId::Jobs | HelperId::Web => {
                     sources.watch(channel, Source::HelperChannel(id))?
                 }
                 // They only listen.
@@ -159,6 +160,14 @@ impl Helpers {
         if !is_expected {
             let (name, how) = (name(&self.wanted, id), processes::how(ended));
             log::warn!("{name} (pid {pid}) exited {how}");
+            let pool = self.wanted.get(&id).and_then(|it| it.pool.clone());
+            let text = match id {
+                HelperId::Jobs => format!("the process that keeps jobs exited {how}"),
+                other => format!("the {other} exited {how}"),
+            };
+            let what =
+                Happening::of_daemon(EventKind::HelperDied, text).with_detail(format!("process {pid}"));
+            services.record(Happening { pool, ..what });
         }
         services.cause(Effect::Helper(id, HelperStep::Gone(pid)));
         self.tell(services, id, happened);
@@ -201,7 +210,7 @@ impl Helpers {
         // Lines get the pool's own prefix; it can't write for other pools.
         let prefix = match &wanted.pool {
             Some(name) => format!("[pool {name}] "),
-            None => "jobs: ".to_owned(),
+            None => prefix(id).to_owned(),
         };
         let log = services.log;
         let look = messages.read(|line| {
@@ -277,7 +286,15 @@ impl Helpers {
 fn name(wanted: &BTreeMap<HelperId, WantedHelper>, id: HelperId) -> String {
     match wanted.get(&id).and_then(|it| it.pool.as_ref()) {
         Some(pool) => format!("[pool {pool}] the {id}"),
-        None => format!("jobs: the {id}"),
+        None => format!("{}the {id}", prefix(id)),
+    }
+}
+
+/// The beginning of the log lines of the daemon's own helpers.
+fn prefix(id: HelperId) -> &'static str {
+    match id {
+        HelperId::Jobs => "jobs: ",
+        _ => "",
     }
 }
 

@@ -5,28 +5,26 @@
 
 use super::context::{Context, InForce};
 use super::control::private;
+use super::crashes::Reported;
 use super::helper::zone;
 use super::helper_id::{HelperId, HelperStep};
 use super::helper_process::HelperProcess;
 use super::helpers::Helpers;
 use super::jobs_tcp::JobsTcp;
 use super::pools::{Pools, RunningPool};
-use super::start_report::account;
 use forkyard_config::{self as config, Address, JobsStart, JobsTold};
 use forkyard_core::life::{Happened, Rules};
 use forkyard_core::master::action::Force;
-use forkyard_core::master::event::{Ended, StopRequest, WorkerId};
-use forkyard_core::master::job_crash::JobCrash;
+use forkyard_core::master::event::{Ended, WorkerId};
 use forkyard_host::listen::{ListenError, Listener, bind};
 use forkyard_protocol::control::JobsStatus;
 use forkyard_protocol::jobs::{FromJobs, MOST_BYTES, PATH, ToJobs};
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_reader::{self, SlotEntry};
-use forkyard_spawn::self_spawn::error_id;
 use forkyard_sys::entry::HeldEntry;
 use forkyard_sys::fd::{copy, socket_pair};
 use forkyard_sys::identity::{self, Identity};
-use forkyard_sys::{Error, clock, process, socket};
+use forkyard_sys::{Error, process, socket};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::SockType;
@@ -180,7 +178,18 @@ impl Jobs {
         }
     }
 
-    pub(super) fn note_death(&self, context: &mut Context, id: WorkerId, pid: i32, exit: Ended) {
+    /// Whether a slot shows a job.
+    pub(super) fn shows_job(&self, entry: &SlotEntry) -> bool {
+        self.state.is_some() && shown(entry).is_some()
+    }
+
+    pub(super) fn note_death(
+        &self,
+        context: &Context,
+        id: WorkerId,
+        (pid, exit): (i32, Ended),
+        report: Option<Reported>,
+    ) {
         if self.state.is_none() {
             return;
         }
@@ -204,28 +213,11 @@ impl Jobs {
             Ended::Unknown => format!("worker {pid} ended"),
         };
         let pool = generation.settings.pool.name.clone();
-        // A worker that was told to end did not crash: its time was over, or the job was cancelled.
-        let is_told = (worker.told.as_ref()).is_some_and(|(told, _)| *told != StopRequest::Retire);
-        let crash = (!is_told).then(|| JobCrash {
-            id: error_id(clock::now().as_nanos() ^ u64::from(pid.unsigned_abs())),
-            epoch_s: clock::epoch_seconds(),
-            pool: pool.clone(),
-            uid: account(generation.settings.identity.clone()).uid,
-            path: String::from_utf8_lossy(&entry.texts[1]).into_owned(),
-            query: query.clone(),
-            script: String::from_utf8_lossy(&entry.texts[3]).into_owned(),
-            pid,
-            ended: exit,
-            after: clock::now().since(entry.since),
-        });
-        let how = match &crash {
-            Some(crash) => format!("{how}; see: forkyard error {}", crash.id),
+        let how = match report {
+            Some(report) => format!("{how}; see: forkyard error {}", report.id),
             None => how,
         };
         tell(&context.helpers, &ToJobs::Died { pool, query, how }, &[]);
-        if let Some(crash) = crash {
-            context.pools.errors.keep_crash(crash);
-        }
     }
 }
 

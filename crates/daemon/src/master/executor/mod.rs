@@ -4,9 +4,11 @@ mod adoption;
 mod app_log;
 mod applications;
 mod apply_error;
+mod caches;
 mod compare;
 mod context;
 mod control;
+mod crashes;
 mod deaths;
 mod document;
 mod effect;
@@ -18,14 +20,17 @@ mod failure;
 mod fork;
 mod generation;
 mod handover;
+mod held_socket;
 mod helper;
 mod helper_id;
 mod helper_process;
 mod helpers;
+mod history;
 mod jobs;
 mod jobs_tcp;
 mod logs;
 mod make;
+mod numbers;
 mod orphans;
 mod output;
 mod pool_output;
@@ -42,6 +47,7 @@ mod reporter;
 mod reports;
 mod required_programs;
 mod resting;
+mod routes;
 mod routing;
 mod snapshot;
 
@@ -62,14 +68,17 @@ mod totals;
 mod trial;
 mod upgrade;
 mod watch;
+mod web;
 mod worker;
 mod worker_output;
 mod zygote;
 
 use applications::Applications;
+use caches::Caches;
 use context::{Context, InForce};
 use control::Control;
 use document::LeftState;
+use effect::StatusAsker;
 use forkyard_base::tick::Tick;
 use forkyard_config::Config;
 use forkyard_core::master::event::{CoreConfig, Event};
@@ -78,11 +87,11 @@ use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::master::reload_plan::Changes;
 use forkyard_core::zygotes::Renewal;
 use forkyard_host::logs::Log;
-use forkyard_protocol::control::Answer;
+use forkyard_protocol::control::{Answer, DaemonMode};
 use forkyard_protocol::handover::document::Stopping;
 use forkyard_protocol::handover::names;
 use forkyard_sys::notify::Notifier;
-use forkyard_sys::process;
+use forkyard_sys::{clock, process};
 use handover::Handover;
 use helpers::Helpers;
 use jobs::Jobs;
@@ -102,10 +111,12 @@ use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
+use web::Web;
 
 pub use apply_error::{ApplyError, PoolFault};
 pub(super) use control::Rights;
 pub use failure::RunError;
+pub(super) use history::program;
 pub(super) use reload::{NamedSocket, say_interval};
 pub use required_programs::programs as needed_programs;
 pub use services::Handlers;
@@ -128,6 +139,8 @@ pub(super) struct Executor {
     pub(super) control: Control,
     pub(super) orphans: Orphans,
     pub(super) watch: watch::Watch,
+    pub(super) web: Web,
+    pub(super) caches: Caches,
 }
 
 impl Executor {
@@ -177,6 +190,8 @@ impl Executor {
             control: Control::default(),
             orphans: Orphans::default(),
             watch: watch::Watch::default(),
+            web: Web::default(),
+            caches: Caches::default(),
         })
     }
 
@@ -192,7 +207,9 @@ impl Executor {
             self.context.services.sources.entries_deadline(),
             self.context.services.log.gathered_deadline(),
             self.watch.deadline(),
+            self.web.deadline(),
             self.reload.deadline(&self.context.pools),
+            self.caches.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -202,11 +219,13 @@ impl Executor {
             .poll(&mut self.context, &self.preloaders, |pool| manager.serving(pool));
         self.context.helpers.poll(&mut self.context.services, now);
         self.applications.poll(&mut self.context.services, now);
+        self.gather_numbers(now);
         self.control.poll(&mut self.context, &self.applications, now);
         self.context.spawner.pass(now);
         self.settle();
         self.preloaders.poll(&mut self.context.services, now);
         self.programs.poll(&mut self.context, now);
+        self.caches.poll(&mut self.context, &mut self.preloaders, now);
         self.settle();
         self.context
             .poll_entries(&mut self.preloaders, &mut self.programs, now);
@@ -220,9 +239,9 @@ impl Executor {
         config: Config,
         extent: ReloadScope,
     ) -> Result<(CoreConfig, Changes), ApplyError> {
-        let prepared = self
-            .context
-            .prepare(&self.reporters, &mut self.jobs, config, extent)?;
+        let prepared =
+            self.context
+                .prepare(&self.reporters, &mut self.jobs, &mut self.web, config, extent)?;
         self.settle();
         match prepared.renewal {
             Renewal::Start => self.preloaders.zygotes_to_start = true,
@@ -255,6 +274,7 @@ impl Executor {
             programs: &self.programs,
             reporters: &self.reporters,
             jobs: &self.jobs,
+            web: &self.web,
         }
     }
 
@@ -264,6 +284,31 @@ impl Executor {
             programs: &self.programs,
             applications: &self.applications,
         }
+    }
+
+    /// Answers a control session with the status once the routers have answered.
+    pub(in crate::master) fn begin_status(&mut self, session: u64) {
+        self.applications
+            .begin_status(&mut self.context, StatusAsker::Session(session));
+    }
+
+    /// Asks the routers for their part of the numbers, if it is time.
+    fn gather_numbers(&mut self, now: Tick) {
+        if self.web.begins(now) {
+            self.applications
+                .begin_status(&mut self.context, StatusAsker::Web);
+        }
+    }
+
+    /// Sends the numbers to the web process, if they are due.
+    pub(in crate::master) fn send_numbers(&mut self, mode: DaemonMode) {
+        let begun = clock::now();
+        let Some(views) = self.web.take_due() else {
+            return;
+        };
+        let orphans = self.orphans.count();
+        let numbers = self.status_source().numbers(mode, &orphans, &views);
+        self.web.send(&self.context, &numbers, begun);
     }
 
     fn stored_names(&self) -> HashSet<String> {
@@ -315,7 +360,7 @@ impl Executor {
         self.context.spawner.abandon();
         let state = self.left_state();
         upgrade::hand_over(
-            &state.document(manager, stopping),
+            &state.document_for_upgrade(manager, stopping),
             &self.context.in_force.config,
             &state.descriptors(),
             variables,
@@ -356,7 +401,7 @@ impl Executor {
             let Ok((ended, used)) = process::reap_used(pid) else {
                 break;
             };
-            self.reaped(pid, ended, used.cpu_micros);
+            self.reaped(pid, ended, &used);
             self.settle();
         }
         self.orphans.settle();
@@ -374,6 +419,7 @@ impl Executor {
         let context = &mut self.context;
         context.helpers.end(&mut context.services, &context.processes);
         self.jobs.remove_file();
+        self.web.remove_file();
         for (_, listener) in self.reporters.listeners() {
             listener.remove_file();
         }

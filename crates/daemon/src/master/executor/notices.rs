@@ -1,12 +1,14 @@
 //! Words the core's notices, with php-fpm's words where it has them.
 
 use super::context::{Context, InForce};
+use super::crashes::Reported;
 use super::pools::Pools;
 use super::preloaders::Preloaders;
 use super::processes::{Death, how};
 use super::programs::Programs;
 use forkyard_config::ProcessManager;
 use forkyard_core::master::action::Notice;
+use forkyard_core::master::crash_cause::EndedBy;
 use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use nix::sys::signal::Signal;
 use std::time::Duration;
@@ -18,6 +20,7 @@ pub(super) fn say(
     is_reloading: bool,
     notice: &Notice,
 ) {
+    context.record_notice(notice);
     let Context {
         services,
         in_force,
@@ -36,6 +39,8 @@ pub(super) fn say(
             pools.pool_name(*pool),
             pools.prefix_of_settings(in_force, *pool)
         ),
+        // php-fpm has no line for it.
+        Notice::MaxChildrenOver(_) => {}
         Notice::ProcessMaxReached(_) => log::warn!(
             "The maximum number of processes has been reached. Please review your configuration and consider raising \
              'process.max'"
@@ -83,12 +88,14 @@ pub(super) fn say(
         Notice::RequestTimedOut(worker, age, force) => {
             let (child, age) = (child(*worker), age.as_secs_f64());
             log::warn!("{child} execution timed out ({age:.6} sec), {force}");
+            pools.note_ended_by(*worker, EndedBy::TimeLimit);
         }
         Notice::RequestEnded(worker, force) => {
             log::warn!("{} is ended by forkyard terminate, {force}", child(*worker));
         }
         Notice::RetireTimedOut(worker, force) => {
             log::warn!("{} did not exit in time, {force}", child(*worker));
+            pools.note_ended_by(*worker, EndedBy::TooLate);
         }
         Notice::WorkerStays(worker) => {
             let (pool, pid) = pools.name_worker(*worker);
@@ -117,8 +124,9 @@ pub(super) fn say(
         }
         Notice::WorkerGone(worker, exit, was_told) => {
             if let Some(death) = processes.deaths.remove(worker) {
-                let level = death_level(*exit, *was_told, services.speaks_as_fpm);
-                say_death(&death, *exit, level);
+                let level = death_level(&death, *exit, *was_told, services.speaks_as_fpm);
+                let report = death.report.filter(|_| !services.speaks_as_fpm);
+                say_death(&death, *exit, level, report);
                 let generation = pools.generations.get_mut(&death.generation);
                 if let Some(generation) = generation.filter(|_| !*was_told) {
                     generation.unreplaced = generation.unreplaced.saturating_add(1);
@@ -187,6 +195,12 @@ impl Preloaders {
 }
 
 impl Pools {
+    fn note_ended_by(&mut self, id: WorkerId, by: EndedBy) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.ended_by.get_or_insert(by);
+        }
+    }
+
     pub(super) fn has_workers(&self, id: GenerationId) -> bool {
         let generation = self.generations.get(&id);
         generation.is_some_and(|generation| !generation.slots.is_empty())
@@ -202,7 +216,8 @@ impl Pools {
     }
 }
 
-fn say_death(death: &Death, exit: Ended, level: log::Level) {
+/// `report`: its id follows php-fpm's words.
+fn say_death(death: &Death, exit: Ended, level: log::Level, report: Option<Reported>) {
     let Death {
         pid,
         pool,
@@ -211,9 +226,10 @@ fn say_death(death: &Death, exit: Ended, level: log::Level) {
         sender,
         ..
     } = death;
+    let report = report.map_or_else(String::new, |report| format!(", report {}", report.id));
     log::log!(
         level,
-        "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start",
+        "[pool {pool}] child {pid} exited {} after {}.{:06} seconds from start{report}",
         how(exit),
         uptime.as_secs(),
         uptime.subsec_micros()
@@ -233,10 +249,11 @@ fn say_death(death: &Death, exit: Ended, level: log::Level) {
 }
 
 /// php-fpm logs each worker that ends by itself.
-fn death_level(exit: Ended, was_told: bool, speaks_as_fpm: bool) -> log::Level {
+fn death_level(death: &Death, exit: Ended, was_told: bool, speaks_as_fpm: bool) -> log::Level {
     match exit {
         _ if was_told => log::Level::Debug,
         Ended::Code(0) if speaks_as_fpm => log::Level::Info,
+        Ended::Code(0) if death.report.is_some_and(|report| report.is_work_lost) => log::Level::Warn,
         Ended::Code(0) => log::Level::Debug,
         Ended::Unknown => log::Level::Info,
         Ended::Code(_) | Ended::Signal { .. } => log::Level::Warn,

@@ -173,11 +173,11 @@ impl Context {
                 continue;
             };
             let pid = super::worker_output::pid(generation, worker);
-            let (first_output, is_up) = (&mut worker.first_output, worker.up);
+            let (last_output, is_up) = (&mut worker.last_output, worker.up);
             for (lines, stream) in &mut worker.output {
                 let outlet = generation.outlet(log, "child", pid, stream);
                 end(lines, Some(id), &outlet, &mut |entry| {
-                    note(first_output, is_up, entry);
+                    note(last_output, is_up, entry);
                 });
             }
         }

@@ -25,6 +25,7 @@ use forkyard_host::listen::Listener;
 use forkyard_protocol::counters::PoolCounters;
 use forkyard_protocol::handover::document::Had;
 use forkyard_protocol::handover::names;
+use forkyard_protocol::past_event::Happening;
 use forkyard_runtimes::php::protocol::WARM_TIMEOUT;
 use forkyard_scoreboard::header;
 use forkyard_scoreboard::layout::header as word;
@@ -32,7 +33,7 @@ use forkyard_sys::diag::{self, ListenQueue};
 use forkyard_sys::fd::{send_with, socket_pair};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::identity::{self, Identity};
-use forkyard_sys::{Error, socket, title};
+use forkyard_sys::{Error, clock, socket, title};
 use forkyard_worker::{RestartMark, Settings};
 use nix::sys::socket::SockType;
 use std::collections::hash_map::Entry;
@@ -47,6 +48,8 @@ use std::time::Duration;
 const WAKE: [u8; 1] = [0];
 /// The additional time for a worker that ends its own overdue request.
 const LOOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time in which an earlier generation may still accept connections.
+const OVERLAP: Duration = Duration::from_secs(1);
 /// How long the daemon's end waits for a control group to become empty.
 const LAST_GROUPS: Duration = Duration::from_millis(500);
 
@@ -141,7 +144,9 @@ pub(in crate::master) struct Pools {
     pub(super) vacated: BTreeSet<GenerationId>,
     pub(super) groups: Vec<forkyard_host::confine::Group>,
     pub(super) counters: AllCounters,
-    pub(super) errors: Errors,
+    pub(in crate::master) errors: Errors,
+    /// Events until [`super::Executor::settle`] keeps them.
+    pub(super) unrecorded: Vec<Happening>,
     pub(super) last_pool: u32,
     pub(super) last_generation: u32,
 }
@@ -308,8 +313,13 @@ impl Pools {
     }
 
     pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {
-        if let Some(pool) = self.by_id.get_mut(&pool) {
-            pool.serving = Some(generation);
+        let Some(pool) = self.by_id.get_mut(&pool) else {
+            return;
+        };
+        pool.serving = Some(generation);
+        let resources = self.resources(generation);
+        if let Some(gate) = resources.and_then(|resources| resources.board.gate()) {
+            gate.count_from(clock::now() + OVERLAP);
         }
     }
 
@@ -511,6 +521,7 @@ impl Services {
             refork_at: None,
             process_name: title::name(),
             restart_mark: None,
+            records_faults: !self.speaks_as_fpm,
         }
     }
 }

@@ -88,6 +88,11 @@ impl Preloader {
         self.push();
     }
 
+    /// Whether commands wait for room in the channel.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
     /// Sends a command without its own descriptors; every line has one, which keeps lines and descriptors together.
     pub(super) fn send_plain(&mut self, command: &Command) {
         match null() {

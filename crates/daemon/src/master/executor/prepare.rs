@@ -9,6 +9,7 @@ use super::jobs::Jobs;
 use super::pools::{Pools, policy};
 use super::reporter::Reporters;
 use super::sockets::Sockets;
+use super::web::Web;
 use forkyard_config::{Config, Global, OnError, Pool, ReloadWhen};
 use forkyard_core::master::event::{CoreConfig, GenerationId, PoolId, WantedPool};
 use forkyard_core::master::reload_diff::ReloadScope;
@@ -59,6 +60,7 @@ impl Context {
         &mut self,
         reporters: &Reporters,
         jobs: &mut Jobs,
+        web: &mut Web,
         mut config: Config,
         extent: ReloadScope,
     ) -> Result<Prepared, ApplyError> {
@@ -68,11 +70,13 @@ impl Context {
         config.go_on_with(&self.in_force.config);
         let _accounts = accounts::hold();
         jobs.tcp.prepare(&mut self.handover, &config)?;
+        web.prepare(&mut self.handover, &config)?;
         let prospects = match self.prospects(reporters, &mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
                 if reload_plan::gives_up_sockets(self.in_force.count == 1) {
                     jobs.tcp.give_up();
+                    web.give_up();
                 }
                 return Err(error);
             }
@@ -113,6 +117,7 @@ impl Context {
         changes.removed = removed.map(|id| self.pools.pool_name(id).to_owned()).collect();
         changes.skipped.clone_from(&config.skipped);
         self.pools.take_groups(groups);
+        self.processes.oom_kills.watch(&self.pools.groups);
         let global = &config.global;
         let wanted = CoreConfig {
             process_max: global.process_max,

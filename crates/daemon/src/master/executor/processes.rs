@@ -1,5 +1,6 @@
 //! The master's children by pid, and the facts about ended ones.
 
+use super::crashes::{OomKills, Reported};
 use super::helper_id::HelperId;
 use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
 use nix::sys::signal::Signal;
@@ -18,6 +19,7 @@ pub(in crate::master) struct Processes {
     pub(super) last_lines: HashMap<GenerationId, VecDeque<String>>,
     /// Generations with logged failed starts, until the core reports them.
     pub(super) reported: HashSet<GenerationId>,
+    pub(super) oom_kills: OomKills,
     /// More children may have ended than were reaped in one turn.
     pub(in crate::master) has_more_dead: bool,
 }
@@ -41,6 +43,8 @@ pub(super) struct Death {
     pub(super) doing: Option<String>,
     /// The signal and its sender: `process 12 (kill), user id 0`.
     pub(super) sender: Option<(i32, String)>,
+    /// Its report, if it died at work.
+    pub(super) report: Option<Reported>,
 }
 
 /// How a process ended, in words: `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.

@@ -9,6 +9,8 @@ pub(in crate::master) enum Refused {
     NoPool(String),
     #[error("pool {0} has many applications; name one by its root")]
     ManyApplications(String),
+    #[error("pool {0} does not run, or not with PHP")]
+    NoPhp(String),
     #[error("pool {0} does not run")]
     PoolDoesNotRun(String),
     #[error("permission denied: it is no {0} of yours")]

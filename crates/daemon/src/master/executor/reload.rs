@@ -14,8 +14,9 @@ use forkyard_core::master::reload_plan::Changes;
 use forkyard_core::master::reload_progress::{self, ReloadProgress};
 use forkyard_host::listen::{Listener, local_address};
 use forkyard_protocol::accept_notify::RestartReason;
-use forkyard_protocol::control::Answer;
+use forkyard_protocol::control::{Answer, millis};
 use forkyard_protocol::last_reload::{LastReload, ReloadCause};
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_scoreboard::{RequestStage, slot_reader};
 use forkyard_sys::socket::Bound;
 use forkyard_sys::{clock, invocation};
@@ -60,6 +61,7 @@ pub(super) struct UnderWay {
     asker: Option<u64>,
     /// Why the configuration was read; `None` if it was not read again.
     by: Option<ReloadCause>,
+    begun: Tick,
 }
 
 /// A listening socket: its descriptor, and php-fpm's name for it.
@@ -104,6 +106,21 @@ fn say_as_fpm(sockets: &[NamedSocket], interval: Option<Duration>) {
     say_interval(interval);
 }
 
+impl UnderWay {
+    /// The event of its end.
+    fn event(&self, result: &str) -> Happening {
+        let what = match self.by {
+            Some(by) => Happening::of_daemon(EventKind::Reload, format!("{}: {result}", by.in_words())),
+            None => Happening::of_daemon(EventKind::Restart, format!("new processes: {result}")),
+        };
+        what.lasting(self.took_ms())
+    }
+
+    fn took_ms(&self) -> u64 {
+        millis(clock::now().since(self.begun))
+    }
+}
+
 impl Reload {
     /// Begins to follow a reload. Must run before the core learns of it.
     pub(in crate::master) fn begin(
@@ -114,9 +131,12 @@ impl Reload {
         asker: Option<u64>,
         by: Option<ReloadCause>,
     ) {
-        if let Some(asker) = self.under_way.take().and_then(|reload| reload.asker) {
-            let message = "another reload came before everything was up".to_owned();
-            services.answer(asker, Answer::refusal(message));
+        if let Some(before) = self.under_way.take() {
+            let message = "another reload came before everything was up";
+            services.record(before.event(message));
+            if let Some(asker) = before.asker {
+                services.answer(asker, Answer::refusal(message.to_owned()));
+            }
         }
         for (_, _, name, reason) in &changes.replaced {
             log::debug!("[pool {name}] gets new workers: {reason}");
@@ -126,6 +146,7 @@ impl Reload {
             sockets,
             asker,
             by,
+            begun: clock::now(),
         });
     }
 
@@ -233,6 +254,8 @@ impl Reload {
         let Some(reload) = done else {
             return;
         };
+        let (line, took_ms) = (reload.progress.line(), reload.took_ms());
+        context.services.record(reload.event(&line));
         let report = reload.progress.into_report();
         let level = match (
             reload_progress::is_complete(&report),
@@ -242,13 +265,13 @@ impl Reload {
             (true, false) => log::Level::Info,
             (false, _) => log::Level::Warn,
         };
-        log::log!(level, "{}", reload_progress::line(&report));
+        log::log!(level, "{line}");
         if context.services.speaks_as_fpm && report.failed.is_empty() {
             say_as_fpm(&reload.sockets, context.in_force.config.global.systemd_interval);
         }
         if let Some(by) = reload.by {
             let last = LastReload::over(clock::epoch_seconds(), by, &report);
-            context.handover.remember_reload(last);
+            context.handover.remember_reload(last.lasting(took_ms));
         }
         if let Some(asker) = reload.asker {
             let answer = Answer::Reloaded(Box::new(report));

@@ -4,11 +4,12 @@
 
 use super::generation::Generation;
 use super::pools::Pools;
-use super::start_report::account;
+use super::start_report::{account, failed_start};
 use forkyard_base::tick::Tick;
 use forkyard_config::Application;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::master::failed_starts::{Errors, Kept};
+use forkyard_protocol::past_event::Happening;
 use forkyard_protocol::start_failure::{MOST_BYTES, StartFailure};
 use forkyard_runtimes::fastcgi;
 use forkyard_spawn::start_failure::report;
@@ -83,7 +84,7 @@ impl Reports {
     /// Keeps the reports that have come. Returns `true` if there may be more.
     pub(super) fn keep(
         &mut self,
-        errors: &mut Errors,
+        (errors, unrecorded): (&mut Errors, &mut Vec<Happening>),
         settings: &Settings,
         secrets: &BTreeMap<String, String>,
     ) -> bool {
@@ -93,6 +94,8 @@ impl Reports {
                 return false;
             };
             if let Some(kept) = told.and_then(|start_failure| kept(settings, secrets, &start_failure, now)) {
+                let pool = &settings.pool.name;
+                unrecorded.push(failed_start(&kept.report, pool));
                 errors.keep_told(kept);
             }
         }
@@ -122,7 +125,10 @@ impl Pools {
         } = generation;
         let pipes = resources.as_mut().and_then(|it| it.pipes.as_mut());
         let reports = pipes.and_then(|pipes| pipes.reports.as_mut());
-        reports.is_some_and(|reports| reports.keep(&mut self.errors, settings, secrets))
+        reports.is_some_and(|reports| {
+            let into = (&mut self.errors, &mut self.unrecorded);
+            reports.keep(into, settings, secrets)
+        })
     }
 }
 

@@ -48,7 +48,8 @@ impl Context {
             }
         }
         if let Some(reports) = &mut pipes.reports {
-            reports.keep(&mut self.pools.errors, &generation.settings, &generation.secrets);
+            let into = (&mut self.pools.errors, &mut self.pools.unrecorded);
+            reports.keep(into, &generation.settings, &generation.secrets);
         }
         self.services
             .drain_messages(&generation.settings.pool.name, &mut pipes.messages);

@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::control::Rights;
-use super::effect::Effect;
+use super::effect::{Effect, StatusAsker};
 use super::helper_id::{HelperId, HelperStep};
 use super::processes::Who;
 use super::sources::Source;
@@ -12,6 +12,7 @@ use super::{Executor, notices, slow};
 use forkyard_core::master::action::{Action, Fact};
 use forkyard_core::master::event::Ended;
 use forkyard_protocol::control::Answer;
+use forkyard_sys::process::Usage;
 use forkyard_sys::{clock, process};
 
 impl Executor {
@@ -91,6 +92,12 @@ impl Executor {
             Source::Output(worker, index) => return pools.read_output(services, worker, index),
             Source::Preloader(pid) => return self.preloaders.hear(context, pid),
             Source::HelperChannel(HelperId::Jobs) => return self.jobs.hear(context),
+            Source::HelperChannel(HelperId::Web) => {
+                let is_more = self.web.hear(context);
+                self.gather_numbers(clock::now());
+                self.settle();
+                return is_more;
+            }
             Source::HelperChannel(id) => return self.applications.hear(context, id),
             Source::HelperMessages(id) => return helpers.read_messages(services, id),
             Source::PreloaderOutput(pid) => return self.preloaders.read_output(services, pools, pid),
@@ -115,19 +122,23 @@ impl Executor {
                 context.foreign_ended(worker);
             }
             Source::WarmUp(id) => self.preloaders.warmed_up(services, id),
+            Source::CacheState(id) => return self.caches.read(context, &mut self.preloaders, id),
             Source::Directories => self.watch.read(),
             Source::ControlSession(id) => self.control.on_session_ready(context, id),
         }
         false
     }
 
-    pub(super) fn reaped(&mut self, pid: i32, ended: Ended, micros: u64) {
+    pub(super) fn reaped(&mut self, pid: i32, ended: Ended, used: &Usage) {
         let context = &mut self.context;
         match context.processes.by_pid.remove(&pid) {
             Some(Who::Worker(worker)) => {
                 context.pools.count(worker, |counters| {
-                    counters.gone_cpu_us = counters.gone_cpu_us.saturating_add(micros);
+                    counters.gone_cpu_us = counters.gone_cpu_us.saturating_add(used.cpu_micros);
                 });
+                if let Some(worker) = context.pools.workers.get_mut(&worker) {
+                    worker.peak_memory = Some(used.peak_memory_bytes);
+                }
                 context.worker_ended(worker, pid, ended);
             }
             Some(Who::Rehearsal) => context.handover.rehearsal_ended(&mut context.services, ended),
@@ -138,7 +149,10 @@ impl Executor {
                 context.helpers.gone(&mut context.services, id, pid, ended);
             }
             Some(Who::Preloader) => self.preloaders.gone(context, pid, ended),
-            Some(Who::Program(id, index)) => self.programs.process_gone(context, (id, index), ended),
+            Some(Who::Program(id, index)) => {
+                let memory = Some(used.peak_memory_bytes);
+                self.programs.process_gone(context, (id, index), ended, memory);
+            }
             Some(Who::Tracer(worker)) => slow::tracer_gone(worker, ended),
             None if context.spawner.reaped(pid, ended) => {}
             None if process::is_writer(pid) => {
@@ -153,6 +167,9 @@ impl Executor {
     /// Routes the effects of parts on others until none follows.
     pub(in crate::master) fn settle(&mut self) {
         loop {
+            for happening in std::mem::take(&mut self.context.pools.unrecorded) {
+                self.context.handover.record(happening);
+            }
             let Some(effect) = self.context.services.effects.pop_front() else {
                 match self.context.spawner.next() {
                     Some(tidings) => self.take(tidings),
@@ -188,8 +205,10 @@ impl Executor {
                 }
                 Effect::WorkerNotForked(worker) => self.applications.instance_not_made(worker),
                 Effect::WorkerEnded(worker, pid, exit) => {
-                    self.jobs.note_death(context, worker, pid, exit);
-                    context.worker_gone(worker, pid, exit);
+                    context.hear_last_output(worker, pid);
+                    let report = context.note_crash(&self.jobs, worker, pid, exit);
+                    self.jobs.note_death(context, worker, (pid, exit), report);
+                    context.worker_gone(worker, (pid, exit), report);
                 }
                 Effect::WorkerGone(worker) => self.applications.instance_gone(context, worker),
                 Effect::StartFailed(generations, report) => {
@@ -201,7 +220,8 @@ impl Executor {
                 }
                 Effect::Helper(id, step) => self.follow_helper(id, step),
                 Effect::Answered(asker, answer) => self.control.answer(context, asker, &answer),
-                Effect::StatusDue(asker, views) => {
+                Effect::StatusDue(StatusAsker::Web, views) => self.web.gathered(views),
+                Effect::StatusDue(StatusAsker::Session(asker), views) => {
                     let orphans = self.orphans.count();
                     let mut status = self.status_source().status(&orphans, &views);
                     if let Rights::Own(uid) = self.control.rights(asker) {
@@ -209,6 +229,7 @@ impl Executor {
                     }
                     self.answer(asker, &Answer::Status(Box::new(status)));
                 }
+                Effect::Happened(what) => context.handover.record(*what),
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
                 Effect::SessionEnded(session) => self.applications.end_leases(&context.helpers, session),
             }
@@ -224,6 +245,7 @@ impl Executor {
                 self.applications.follow_helper(context, pool, id, step)
             }
             HelperId::Jobs => self.jobs.follow_process(context, step),
+            HelperId::Web => self.web.follow_process(context, step),
         };
         if let Err(error) = followed {
             context.helpers.start_failed(&mut context.services, id, &error);

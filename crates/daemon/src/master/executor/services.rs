@@ -6,6 +6,7 @@ use forkyard_core::master::event::Event;
 use forkyard_host::confine::GroupParent;
 use forkyard_host::logs::Log;
 use forkyard_protocol::control::Answer;
+use forkyard_protocol::past_event::Happening;
 use forkyard_sys::fd;
 use forkyard_worker::Runtime;
 use std::cell::OnceCell;
@@ -44,6 +45,11 @@ impl Services {
     /// Tells the other parts.
     pub(super) fn cause(&mut self, effect: Effect) {
         self.effects.push_back(effect);
+    }
+
+    /// Keeps an event in the history.
+    pub(in crate::master) fn record(&mut self, what: Happening) {
+        self.cause(Effect::Happened(Box::new(what)));
     }
 
     /// Answers a request on the control socket.

@@ -47,6 +47,8 @@ pub(in crate::master) enum Source {
     HelperChannel(HelperId),
     HelperMessages(HelperId),
     WarmUp(GenerationId),
+    /// The report of the process that reads a generation's caches.
+    CacheState(GenerationId),
     Directories,
     Spawner(Token),
 }

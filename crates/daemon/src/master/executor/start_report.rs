@@ -6,6 +6,7 @@ use super::pools::Pools;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{Ended, Event, GenerationId};
 use forkyard_core::master::failed_starts::Kept;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_spawn::error::explain_end;
 use forkyard_spawn::handshake::response::Surroundings;
 use forkyard_spawn::journey::Journey;
@@ -41,12 +42,21 @@ impl Context {
 
 impl Pools {
     pub(super) fn keep_report(&mut self, report: &Arc<Report>, pools: Vec<String>) {
+        self.unrecorded
+            .extend(pools.iter().map(|pool| failed_start(report, pool)));
         self.errors.keep(Kept {
             report: Arc::clone(report),
             epoch_s: clock::epoch_seconds(),
             pools,
         });
     }
+}
+
+/// The event of a failed start.
+pub(super) fn failed_start(report: &Report, pool: &str) -> Happening {
+    let user = Some(report.plan.account.uid);
+    Happening::of_pool(EventKind::StartFailed, pool, user, summary(report))
+        .with_detail(format!("error {}", report.id))
 }
 
 pub(super) fn summary(report: &Report) -> &str {

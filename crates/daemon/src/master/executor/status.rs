@@ -14,6 +14,8 @@ use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::failed_starts::KeptReport;
 use forkyard_host::listen::{Listener, ListenerState};
 use forkyard_protocol::control::{self as protocol, Answer, Format, LastError, Status, WorkerLimits};
+use forkyard_protocol::numbers::PoolNumbers;
+use forkyard_scoreboard::minutes::minute_of;
 use forkyard_scoreboard::{RequestStage, slot_reader};
 use forkyard_sys::clock::{self, ProcessClock};
 use forkyard_sys::invocation::{self, Invocation};
@@ -39,9 +41,11 @@ impl StatusSource<'_> {
         // Each scoreboard is read once.
         let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
         let mut uses = all.cpu_of_workers();
+        let now = clock::now();
         for (id, generation) in all.generations.iter() {
             let mut reading = generation.reading();
             reading.cpu_us = uses.remove(id).unwrap_or(0);
+            reading.counts.numbers = generation.numbers(now);
             let sum = readings.entry(all.shown_with(generation)).or_default();
             sum.add(&reading);
         }
@@ -52,6 +56,9 @@ impl StatusSource<'_> {
             let mut counts = all.past(&pool.name);
             let reading = readings.remove(pool.name.as_str()).unwrap_or_default();
             counts.add(&reading.counts);
+            let cpu_ms = (counts.gone_cpu_us + reading.cpu_us) / 1000;
+            let numbers = std::mem::take(&mut counts.numbers);
+            let numbers = PoolNumbers::new(&numbers, cpu_ms, counts.terminated, minute_of(now));
             let queue = pool.listen_queue();
             let trouble = unreachable(listener);
             let settings = own.iter().map(|(_, generation)| &generation.settings.pool);
@@ -72,8 +79,9 @@ impl StatusSource<'_> {
                 busy: reading.busy,
                 idle: reading.idle,
                 starting: reading.starting,
-                cpu_ms: (counts.gone_cpu_us + reading.cpu_us) / 1000,
+                cpu_ms,
                 counts,
+                numbers: Some(Box::new(numbers)),
                 memory: None,
                 orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                 failed_starts: all.errors.count(&pool.name),
@@ -93,6 +101,7 @@ impl StatusSource<'_> {
             last_reload: self.context.handover.last_reload.clone(),
             log: Some(logs::of_daemon(&in_force.config.global.error_log)),
             replaced: invocation::get().is_some_and(Invocation::is_replaced),
+            daemon: Some(Box::new(self.context.handover.life())),
             jobs: super::jobs::status(in_force),
         }
     }
@@ -124,7 +133,7 @@ impl StatusSource<'_> {
             || is(BackendStage::Failing) && !is(BackendStage::Up)
     }
 
-    /// A report of a failed start or of a worker's death during a job, for root and the application's user.
+    /// A report of a failed start or of a worker's death at work, for root and the application's user.
     pub(in crate::master) fn error_report(&self, rights: Rights, id: Option<&str>, format: Format) -> Answer {
         let may_read = |found: &KeptReport<'_>| match rights {
             Rights::All => true,
@@ -138,9 +147,9 @@ impl StatusSource<'_> {
             (Format::Json, KeptReport::Start(kept)) => kept.report.json(kept.epoch_s),
             (Format::Text, KeptReport::Start(kept)) => kept.report.text().into(),
             (Format::Html, KeptReport::Start(kept)) => kept.report.html().into(),
-            (Format::Json, KeptReport::Job(crash)) => crash.json(),
-            (Format::Text, KeptReport::Job(crash)) => crash.text().into(),
-            (Format::Html, KeptReport::Job(crash)) => crash.html().into(),
+            (Format::Json, KeptReport::Crash(crash)) => crash.json(),
+            (Format::Text, KeptReport::Crash(crash)) => crash.text().into(),
+            (Format::Html, KeptReport::Crash(crash)) => crash.html().into(),
         };
         Answer::Report { report }
     }

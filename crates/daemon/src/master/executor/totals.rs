@@ -2,7 +2,9 @@
 
 use super::generation::Generation;
 use super::pools::Pools;
+use forkyard_base::tick::Tick;
 use forkyard_protocol::counters::PoolCounters;
+use forkyard_protocol::numbers::Numbers;
 use forkyard_scoreboard::layout::{header as field, slot};
 use forkyard_scoreboard::{RequestStage, header, refusals, slot_reader};
 
@@ -66,6 +68,23 @@ impl Generation {
 }
 
 impl Generation {
+    /// Returns the numbers of its present and past workers.
+    pub(super) fn numbers(&self, now: Tick) -> Numbers {
+        let Some(resources) = &self.resources else {
+            return Numbers::default();
+        };
+        let sum = resources.board.numbers(now);
+        match self.is_ordered() {
+            // An application's workers are only a part of its pool's.
+            true => Numbers {
+                saturated_ns: 0,
+                queue_ns: 0,
+                ..sum
+            },
+            false => sum,
+        }
+    }
+
     /// Its workers' rewinds: count, nanoseconds, pages.
     pub(super) fn rewound(&self) -> [u64; slot::REWOUND_WORDS] {
         let Some(resources) = &self.resources else {

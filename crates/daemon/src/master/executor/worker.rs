@@ -3,6 +3,7 @@
 use super::handover::Named;
 use super::output::Lines;
 use forkyard_core::master::action::Force;
+use forkyard_core::master::crash_cause::EndedBy;
 use forkyard_core::master::event::{GenerationId, StopRequest, WorkerId};
 use forkyard_protocol::handover::names;
 use forkyard_slowlog::StackSource;
@@ -30,11 +31,15 @@ pub(super) struct WorkerProcess {
     /// A byte in it, or its end, tells the worker to finish.
     pub(super) stop_pipe: Option<Guarded>,
     pub(super) output: Vec<(Lines, &'static str)>,
-    /// The end of its output before it was up.
-    pub(super) first_output: Vec<u8>,
+    /// The end of its output.
+    pub(super) last_output: Vec<u8>,
     pub(super) begun: forkyard_base::tick::Tick,
     pub(super) up: bool,
     pub(super) told: Option<(StopRequest, forkyard_base::tick::Tick)>,
+    /// Why the core had it ended.
+    pub(super) ended_by: Option<EndedBy>,
+    /// The most memory that it had, in bytes, once it is reaped.
+    pub(super) peak_memory: Option<u64>,
     /// The pidfd of a worker that is not a child of this process: readable when it has ended.
     pub(super) foreign: Option<OwnedFd>,
     /// Finds the processes that such a foreign worker has started.

@@ -15,7 +15,8 @@ use forkyard_core::master::event::{GenerationId, WorkerId};
 use forkyard_scoreboard::layout::slot;
 use forkyard_scoreboard::{header, slot_reader};
 
-const MOST_FIRST_OUTPUT: usize = 16 * 1024;
+/// How much of a worker's output is kept: of one that starts, and of one that is up.
+const MOST_OUTPUT: [usize; 2] = [16 * 1024, 4 * 1024];
 
 impl Pools {
     /// Logs a worker's output. Returns `true` if there is more.
@@ -34,20 +35,20 @@ impl Pools {
         let pid = pid(generation, worker);
         let log = services.log;
         let outlet = |stream| generation.outlet(log, "child", pid, stream);
-        let (first_output, is_up) = (&mut worker.first_output, worker.up);
+        let (last_output, is_up) = (&mut worker.last_output, worker.up);
         // As in php-fpm, output on one stream ends a line of the other.
         for (other, (lines, stream)) in worker.output.iter_mut().enumerate() {
             if other != index {
                 lines.end_line(|line| {
                     outlet(stream).write(line);
-                    note(first_output, is_up, line);
+                    note(last_output, is_up, line);
                 });
             }
         }
         let Some((lines, stream)) = worker.output.get_mut(index) else {
             return false;
         };
-        let look = log_lines(&outlet(stream), lines, |line| note(first_output, is_up, line));
+        let look = log_lines(&outlet(stream), lines, |line| note(last_output, is_up, line));
         if look == PipeRead::Ended {
             services.sources.forget(lines.pipe());
         }
@@ -88,15 +89,15 @@ impl Pools {
         };
         for (lines, stream) in &mut worker.output {
             let outlet = generation.outlet(services.log, "child", pid, stream);
-            let (first_output, is_up) = (&mut worker.first_output, worker.up);
+            let (last_output, is_up) = (&mut worker.last_output, worker.up);
             read_rest(|| {
-                let look = log_lines(&outlet, lines, |line| note(first_output, is_up, line));
+                let look = log_lines(&outlet, lines, |line| note(last_output, is_up, line));
                 look == PipeRead::More
             });
             // A child of the worker may still hold the pipe.
             lines.end_line(|line| {
                 outlet.write(line);
-                note(first_output, is_up, line);
+                note(last_output, is_up, line);
             });
             services.sources.forget(lines.pipe());
         }
@@ -117,13 +118,10 @@ fn log_lines(outlet: &Outlet<'_>, lines: &mut Lines, mut besides: impl FnMut(&[u
     })
 }
 
-/// Keeps the end of a worker's output until it is up.
+/// Keeps the end of a worker's output, for a report of its death.
 pub(super) fn note(kept: &mut Vec<u8>, is_up: bool, line: &[u8]) {
-    if is_up {
-        return;
-    }
     kept.extend_from_slice(line);
     kept.push(b'\n');
-    let excess = kept.len().saturating_sub(MOST_FIRST_OUTPUT);
+    let excess = kept.len().saturating_sub(MOST_OUTPUT[usize::from(is_up)]);
     kept.drain(..excess);
 }

@@ -2,6 +2,7 @@
 
 use super::super::context::Context;
 use super::super::control::Rights;
+use super::super::effect::StatusAsker;
 use super::super::helper_id::HelperId;
 use super::super::helpers::Helpers;
 use super::super::processes::{Processes, Who};
@@ -269,7 +270,8 @@ impl Applications {
 
     /// Ends a conversation's leases.
     pub(in crate::master::executor) fn end_leases(&mut self, helpers: &Helpers, session: u64) {
-        self.statuses.retain(|status| status.asker != session);
+        self.statuses
+            .retain(|status| status.asker != StatusAsker::Session(session));
         self.restarts.retain(|restart| restart.asker != session);
         for app_pool in self.routers.values_mut() {
             for asked in app_pool.asked.values_mut() {

@@ -3,6 +3,7 @@
 use super::super::apply_error::ApplyError;
 use super::super::context::Context;
 use super::super::generation::open_access_log;
+use super::super::services::Services;
 use super::super::{pools, slow};
 use super::denied::{Denied, Matter};
 use super::{AppPool, Applications, PreloaderFailure, RunningApplication};
@@ -13,6 +14,7 @@ use forkyard_core::master::instances::{At, Instance as RegisteredInstance};
 use forkyard_host::confine::{self, ConfineError};
 use forkyard_host::logs::LogError;
 use forkyard_protocol::control::StartError;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
 use forkyard_router::inspector::Refused;
 use forkyard_router::inspector::protocol::{FoundApplication, InspectReply};
@@ -189,7 +191,7 @@ impl Applications {
 
     fn spawn_instance(
         &mut self,
-        context: &Context,
+        context: &mut Context,
         id: PoolId,
         number: u64,
         application: PathBuf,
@@ -204,7 +206,8 @@ impl Applications {
             Ok(()) => app_pool.look_at(number, &application),
             Err(denial) => {
                 let denied = Denied::for_now(&denial.to_string());
-                let failed = app_pool.start_failed(number, &application, None, &denied);
+                let failed =
+                    app_pool.start_failed(&mut context.services, number, &application, None, &denied);
                 app_pool.say(&context.helpers, &failed, Vec::new());
             }
         }
@@ -232,7 +235,7 @@ impl Applications {
     }
 
     /// The core gave up an order.
-    pub(in crate::master::executor) fn fail_order(&mut self, context: &Context, order: SpawnRequestId) {
+    pub(in crate::master::executor) fn fail_order(&mut self, context: &mut Context, order: SpawnRequestId) {
         self.end_instance(context, order, &Denied::for_now(NOT_MADE));
     }
 
@@ -272,13 +275,13 @@ impl Applications {
     }
 
     /// An ordered worker was reaped.
-    pub(in crate::master::executor) fn instance_gone(&mut self, context: &Context, worker: WorkerId) {
+    pub(in crate::master::executor) fn instance_gone(&mut self, context: &mut Context, worker: WorkerId) {
         if let Some(order) = self.instances.remove(&worker) {
             self.end_instance(context, order, &Denied::for_now(NOT_MADE));
         }
     }
 
-    fn end_instance(&mut self, context: &Context, id: SpawnRequestId, denied: &Denied) {
+    fn end_instance(&mut self, context: &mut Context, id: SpawnRequestId, denied: &Denied) {
         let SpawnRequestId(id, number) = id;
         let Some(app_pool) = self.routers.get_mut(&id) else {
             return;
@@ -294,7 +297,8 @@ impl Applications {
             let known = app_pool.applications.get(&instance.application);
             let known = known.filter(|_| instance.at != At::Looking);
             let failure = known.and_then(|application| application.failure.clone());
-            app_pool.start_failed(number, &instance.application, failure, denied)
+            let services = &mut context.services;
+            app_pool.start_failed(services, number, &instance.application, failure, denied)
         };
         if instance.is_known {
             app_pool.say(&context.helpers, &message, Vec::new());
@@ -409,6 +413,7 @@ impl AppPool {
     /// explain.
     fn start_failed(
         &mut self,
+        services: &mut Services,
         instance: u64,
         application: &Path,
         failure: Option<PreloaderFailure>,
@@ -423,6 +428,8 @@ impl AppPool {
                 application.display(),
                 denied.why
             );
+            let what = self.failed_start(application, owner.map(|(uid, _)| uid), &denied.why);
+            services.record(what.with_detail(format!("error {id}")));
             return ToRouter::Failed {
                 instance,
                 error: id.to_string(),
@@ -445,12 +452,23 @@ impl AppPool {
             self.template.name,
             application.display()
         );
+        if level == log::Level::Error {
+            let known = self.applications.get(application);
+            let user = known.map(|application| application.found.owner.0);
+            let what = self.failed_start(application, user, &why);
+            services.record(what.with_detail(format!("error {error}")));
+        }
         self.last_errors.note(application, error, &why, None);
         ToRouter::Failed {
             instance,
             error: error.to_string(),
             page,
         }
+    }
+
+    fn failed_start(&self, application: &Path, user: Option<u32>, why: &str) -> Happening {
+        let text = format!("{} is not run: {why}", application.display());
+        Happening::of_pool(EventKind::StartFailed, &self.template.name, user, text)
     }
 
     /// Stores the report of a refused application; returns its page if visitors may see it.

@@ -15,6 +15,7 @@ mod router;
 mod status;
 
 use super::context::Context;
+use super::effect::StatusAsker;
 use super::helper_id::HelperId;
 use super::helper_process::HelperProcess;
 use forkyard_base::tick::Tick;
@@ -54,7 +55,7 @@ enum Asker {
     Session(u64),
     /// `None`: the client has gone.
     Lease(Option<u64>),
-    View(u64),
+    View(StatusAsker),
     /// A restart in several pools, for this conversation.
     Restart(u64),
 }
@@ -70,7 +71,7 @@ struct PendingRestart {
 
 #[derive(Debug)]
 struct PendingStatus {
-    asker: u64,
+    asker: StatusAsker,
     until: Tick,
     waiting: usize,
     views: Vec<(PoolId, Value)>,

@@ -219,7 +219,7 @@ impl Applications {
                 let seen = context.helpers.receive(id, buffer)?;
                 self.seen(context, pool, seen);
             }
-            HelperId::Reporter(_) | HelperId::Responder(_) | HelperId::Jobs => return None,
+            HelperId::Reporter(_) | HelperId::Responder(_) | HelperId::Jobs | HelperId::Web => return None,
         }
         Some(())
     }

@@ -1,7 +1,7 @@
 //! The status of application pools, with the views of their routers.
 
 use super::super::context::Context;
-use super::super::effect::Effect;
+use super::super::effect::{Effect, StatusAsker};
 use super::super::helper_id::HelperId;
 use super::super::programs::Programs;
 use super::super::services::Services;
@@ -18,6 +18,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
+/// For numbers, whose reader takes a master that is silent for [`STATUS_TIMEOUT`] for dead.
+const NUMBERS_TIMEOUT: Duration = Duration::from_millis(200);
 /// A status reads the step reports of at most this many starting processes: each costs some file reads.
 const MOST_READ: usize = 32;
 
@@ -92,7 +94,7 @@ impl AppPool {
 
 impl Applications {
     /// Answers with the status once the routers have answered.
-    pub(in crate::master) fn begin_status(&mut self, context: &mut Context, asker: u64) {
+    pub(in crate::master::executor) fn begin_status(&mut self, context: &mut Context, asker: StatusAsker) {
         let mut waiting = 0;
         for app_pool in self.routers.values_mut() {
             let asked = app_pool.ask(&context.helpers, AdminRequest::View, Asker::View(asker));
@@ -101,7 +103,11 @@ impl Applications {
         self.statuses.retain(|status| status.asker != asker);
         self.statuses.push(PendingStatus {
             asker,
-            until: clock::now() + STATUS_TIMEOUT,
+            until: clock::now()
+                + match asker {
+                    StatusAsker::Session(_) => STATUS_TIMEOUT,
+                    StatusAsker::Web => NUMBERS_TIMEOUT,
+                },
             waiting,
             views: Vec::new(),
         });
@@ -111,7 +117,13 @@ impl Applications {
     }
 
     /// Takes a router's view for a client's status.
-    pub(super) fn take_view(&mut self, services: &mut Services, asker: u64, id: PoolId, view: Option<Value>) {
+    pub(super) fn take_view(
+        &mut self,
+        services: &mut Services,
+        asker: StatusAsker,
+        id: PoolId,
+        view: Option<Value>,
+    ) {
         let Some(at) = self.statuses.iter().position(|it| it.asker == asker) else {
             return;
         };
@@ -154,7 +166,7 @@ impl Applications {
     pub(in crate::master::executor) fn leave_own(&self, status: &mut Status, uid: u32) {
         status.config.clear();
         status.skipped.clear();
-        status.last_reload = None;
+        (status.last_reload, status.daemon) = (None, None);
         (status.log, status.replaced) = (None, false);
         status.pools.retain(|pool| pool.applications.is_some());
         for pool in &mut status.pools {
@@ -163,6 +175,7 @@ impl Applications {
             // Totals of all owners are not shown to one.
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
             pool.counts = PoolCounters::default();
+            pool.numbers = None;
             (pool.cpu_ms, pool.orphans) = (0, 0);
             let mut routers = self.routers.values();
             let app_pool = routers.find(|app_pool| app_pool.template.name == pool.name);

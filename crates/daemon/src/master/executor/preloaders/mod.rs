@@ -2,6 +2,7 @@
 //! generations are attached to one of their own, or to a zygote. [`forkyard_core::zygotes`] decides.
 
 mod answers;
+mod cache_state;
 mod launch;
 mod molds;
 mod trial;

@@ -6,6 +6,7 @@ mod handover;
 mod plan;
 
 use super::context::Context;
+use super::crashes::{Dead, ProgramLoad};
 use super::make::Facts;
 use super::output::{Lines, read_rest};
 use super::pools::Pools;
@@ -22,6 +23,7 @@ use forkyard_core::master::action::Force;
 use forkyard_core::master::event::{Ended, Event, GenerationId, PoolId};
 use forkyard_core::master::program::{Program, ProgramAction};
 use forkyard_protocol::control as protocol;
+use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_runtimes::http::Share;
 use forkyard_spawn::capture::Capture;
 use forkyard_spawn::effects::{Process, Remains};
@@ -287,7 +289,7 @@ impl Programs {
             program.up(index, clock::now(), actions)
         });
         if let Some(ended) = gone {
-            self.process_gone(context, (id, index), ended);
+            self.process_gone(context, (id, index), ended, None);
         }
     }
 
@@ -314,6 +316,7 @@ impl Programs {
         context: &mut Context,
         (id, index): (GenerationId, usize),
         ended: Ended,
+        peak_memory: Option<u64>,
     ) {
         let (services, pools) = (&mut context.services, &context.pools);
         read_rest(|| self.read_output(services, pools, id, index));
@@ -326,7 +329,12 @@ impl Programs {
         record.last_exit = ended;
         // A program that served and was ended from outside is no failure.
         let was_ended = record.last_exit.is_from_outside() && table.served(index) > 0;
-        let was_at_work = table.is_at_work(index) || was_ended;
+        let is_at_work = table.is_at_work(index);
+        let was_at_work = is_at_work || was_ended;
+        let load = ProgramLoad {
+            requests: u64::from(table.sessions(index)).max(1),
+            served: table.served(index),
+        };
         table.withdraw(index);
         let Some(slot) = record.slots.get_mut(index) else {
             return;
@@ -346,20 +354,38 @@ impl Programs {
             }
             context.services.sources.forget(output.pipe());
         }
+        let words = running.words.text();
+        let dead = Dead {
+            pid,
+            ended,
+            peak_memory,
+            output: &words,
+        };
+        let is_crash = is_at_work && !running.is_ending;
+        let report = is_crash
+            .then(|| context.note_program_crash(id, &dead, load))
+            .flatten();
+        let report = report.map_or_else(String::new, |id| format!(" (report {id})"));
         if running.is_ending {
             log::debug!("[pool {name}] process {pid} of the application has ended");
         } else {
             log::warn!(
-                "[pool {name}] process {pid} of the application exited {}; it is started again",
+                "[pool {name}] process {pid} of the application exited {}; it is started again{report}",
                 how(record.last_exit)
             );
+            let text = format!("a process of the application exited {}", how(record.last_exit));
+            let user = context.pools.user_of(id);
+            let what = Happening::of_pool(EventKind::ProgramDied, &name, user, text);
+            context
+                .services
+                .record(what.with_detail(format!("process {pid}")));
         }
         running.remains.signal_group(Signal::SIGKILL);
         slot.death = (!running.is_ending).then(|| Death {
             pid,
             ended: record.last_exit,
             since: running.since,
-            output: running.words.text().trim_end().to_owned(),
+            output: words.trim_end().to_owned(),
         });
         slot.left = Some(RemainingProcess {
             remains: running.remains,

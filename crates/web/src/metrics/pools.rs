@@ -1,11 +1,11 @@
 //! The numbers of pools, whatever they run.
 
 use super::{Counter, Gauge, Labels, Metrics, Row, labelled, seconds, with};
-use crate::status::{manager, signal_name, state};
 use forkyard_protocol::control::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
 use forkyard_protocol::counters::{ExitCause, Exits};
 use forkyard_protocol::last_reload::LastReload;
 use forkyard_protocol::refusals::Refusals;
+use forkyard_sys::signal;
 
 pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let pools = labelled(status);
@@ -17,7 +17,7 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let described: Vec<(Labels, &PoolStatus)> = pools
         .iter()
         .map(|(labels, pool)| {
-            let labels = with(labels, "pm", manager(pool));
+            let labels = with(labels, "pm", pool.manager());
             let mut labels = with(&labels, "listen", &pool.listen);
             let preloading = serving(pool).and_then(|it| it.preloading.clone());
             labels.extend(preloading.map(|kind| ("preloader", kind)));
@@ -83,7 +83,7 @@ const BOOT_INFO: &[Row<PoolStatus>] = &[(
 
 const POOL: &[Row<PoolStatus>] = &[
     ("up", Gauge, "Whether the pool serves requests.", |it| {
-        Some(f64::from(u8::from(matches!(state(it), "serving" | "reloading"))))
+        Some(f64::from(u8::from(matches!(it.state(), "serving" | "reloading"))))
     }),
     (
         "generation",
@@ -319,7 +319,7 @@ fn exits<'p>(pools: &[(Labels, &'p PoolStatus)]) -> Vec<(Labels, &'p Exits)> {
         for exits in &pool.counts.exits {
             let mut labels = with(labels, "cause", exits.cause.name());
             match (exits.cause, exits.code) {
-                (ExitCause::Signal, Some(signal)) => labels.push(("signal", signal_name(signal))),
+                (ExitCause::Signal, Some(number)) => labels.push(("signal", signal::name(number))),
                 (_, Some(code)) => labels.push(("code", code.to_string())),
                 (_, None) => {}
             }

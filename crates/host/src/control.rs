@@ -1,10 +1,11 @@
 //! The client of the control socket.
 
-use super::owners_socket;
 use forkyard_protocol::control::{Answer, Request};
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The longest answer, in bytes: the status of thousands of pools.
 const LONGEST_ANSWER: u64 = 256 << 20;
@@ -46,6 +47,13 @@ fn start_command(root: &Path) -> Option<&'static str> {
     has("etc/init.d/forkyard").then_some("service forkyard start")
 }
 
+/// Returns the path of the socket for application owners.
+pub fn owners_socket(control: &Path) -> PathBuf {
+    let mut path = OsString::from(control);
+    path.push(".owners");
+    PathBuf::from(path)
+}
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Conversation {
@@ -73,13 +81,31 @@ impl Conversation {
         })
     }
 
+    /// Waits for each answer this long at most.
+    ///
+    /// # Errors
+    /// The system refuses the time.
+    pub fn with_patience(self, patience: Duration) -> Result<Conversation, AskError> {
+        let set = self.stream.get_ref().set_read_timeout(Some(patience));
+        set.map_err(|error| AskError::Lost(self.path.clone(), error))?;
+        Ok(self)
+    }
+
     /// Sends a request and waits for the answer.
     ///
     /// # Errors
     /// The connection was lost, or the answer is invalid. A rejected request returns [`Answer::Error`].
     pub fn ask(&mut self, request: &Request) -> Result<Answer, AskError> {
+        let answer = self.exchange(serde_json::to_vec(request).unwrap_or_default())?;
+        serde_json::from_slice(&answer).map_err(|error| AskError::Nonsense(self.path.clone(), error))
+    }
+
+    /// Sends a line and returns the line that answers.
+    ///
+    /// # Errors
+    /// The connection was lost.
+    pub fn exchange(&mut self, mut line: Vec<u8>) -> Result<Vec<u8>, AskError> {
         let lost = |error| AskError::Lost(self.path.clone(), error);
-        let mut line = serde_json::to_vec(request).unwrap_or_default();
         log::debug!(target: "forkyard::control", "asking {}", String::from_utf8_lossy(&line));
         line.push(b'\n');
         // A daemon that rejects the connection does not read the request; its error is read below.
@@ -93,7 +119,7 @@ impl Conversation {
             return Err(lost(io::ErrorKind::UnexpectedEof.into()));
         }
         log::debug!(target: "forkyard::control", "answered in {} bytes", answer.len());
-        serde_json::from_slice(&answer).map_err(|error| AskError::Nonsense(self.path.clone(), error))
+        Ok(answer)
     }
 }
 
@@ -125,5 +151,11 @@ mod tests {
         assert_eq!(start_command(root.path()), Some("service forkyard start"));
         fs::create_dir_all(root.path().join("run/systemd/system")).unwrap();
         assert_eq!(start_command(root.path()), Some("systemctl start forkyard"));
+    }
+
+    #[test]
+    fn the_owners_socket_lies_beside_the_other() {
+        let path = owners_socket(Path::new("/run/forkyard.sock"));
+        assert_eq!(path, Path::new("/run/forkyard.sock.owners"));
     }
 }

@@ -1,0 +1,158 @@
+//! `forkyard events`: what happened to the daemon and its pools.
+
+use super::control::{CommandOutcome, CommandResult, Daemon, answer, printable, tell, unexpected};
+use super::health::time;
+use clap::Args;
+use forkyard_protocol::control::{Answer, Request};
+use forkyard_protocol::past_event::PastEvent;
+use forkyard_sys::clock::{epoch_millis, format_local_time};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The arguments.
+#[derive(Debug, Args)]
+pub(super) struct Events {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// Only events of this pool and its applications
+    #[arg(value_name = "POOL")]
+    pool: Option<String>,
+    /// Only events of the last minutes, hours or days, such as 90s, 30m, 1h or 2d
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    since: Option<Duration>,
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(arguments: &Events) -> ExitCode {
+    tell(shown(arguments))
+}
+
+fn shown(arguments: &Events) -> CommandResult {
+    let mut events = match answer(&arguments.daemon, &Request::Events {})? {
+        Answer::Events { events } => events,
+        other => return Err(unexpected(other)),
+    };
+    let pool = arguments.pool.as_deref();
+    events.retain(|event| is_wanted(event, pool, arguments.since, epoch_millis()));
+    Ok(CommandOutcome::success(match arguments.json {
+        // Serialising plain values to memory can't fail.
+        true => serde_json::to_string_pretty(&events).unwrap_or_default() + "\n",
+        false => table(&events),
+    }))
+}
+
+/// Whether the event, or the last of several, is recent enough and of that pool. An application's pool is named after
+/// its application pool.
+fn is_wanted(event: &PastEvent, pool: Option<&str>, since: Option<Duration>, now_ms: u64) -> bool {
+    let last = event.last_ms.unwrap_or(event.time_ms);
+    let is_recent = since.is_none_or(|since| u128::from(now_ms.saturating_sub(last)) <= since.as_millis());
+    let name = event.what.pool.as_deref().unwrap_or_default();
+    let is_of = |pool: &str| {
+        let rest = name.strip_prefix(pool);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    };
+    is_recent && pool.is_none_or(is_of)
+}
+
+fn table(events: &[PastEvent]) -> String {
+    let pools = events.iter().map(|event| pool(event).chars().count());
+    let width = pools.max().unwrap_or(0);
+    let kinds = events.iter().map(|event| event.what.kind.name().len());
+    let kind = kinds.max().unwrap_or(0);
+    let mut text = String::new();
+    for event in events {
+        let what = &event.what;
+        let _ = write!(
+            text,
+            "{}  {:<width$}  {:<kind$}  {}",
+            local(event.time_ms, "%Y-%m-%d %H:%M:%S"),
+            pool(event),
+            what.kind.name(),
+            printable(&what.text)
+        );
+        let mut remarks: Vec<String> = what.detail.iter().map(|detail| printable(detail)).collect();
+        if let Some(took) = what.took_ms {
+            remarks.push(format!("took {}.{:03} s", took / 1000, took % 1000));
+        }
+        if event.count > 1 {
+            let last = event.last_ms.unwrap_or(event.time_ms);
+            remarks.push(format!("{} times until {}", event.count, local(last, "%H:%M:%S")));
+        }
+        if !remarks.is_empty() {
+            let _ = write!(text, " ({})", remarks.join("; "));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn pool(event: &PastEvent) -> String {
+    event
+        .what
+        .pool
+        .as_deref()
+        .map_or_else(|| "-".to_owned(), printable)
+}
+
+fn local(time_ms: u64, format: &str) -> String {
+    String::from_utf8_lossy(&format_local_time(time_ms / 1000, format)).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forkyard_protocol::past_event::{EventKind, Happening};
+
+    fn event(time_ms: u64, pool: Option<&str>) -> PastEvent {
+        let what = Happening::of_daemon(EventKind::WorkerDied, "a worker\u{1b} exited");
+        PastEvent {
+            number: 1,
+            time_ms,
+            last_ms: None,
+            count: 1,
+            what: Happening {
+                pool: pool.map(str::to_owned),
+                ..what
+            },
+        }
+    }
+
+    #[test]
+    fn a_pool_has_the_events_of_its_applications() {
+        let is_wanted = |of: Option<&str>, pool| is_wanted(&event(0, of), pool, None, 0);
+        assert!(is_wanted(Some("www"), Some("www")) && is_wanted(Some("www:/a"), Some("www")));
+        assert!(!is_wanted(Some("www2"), Some("www")) && !is_wanted(None, Some("www")));
+        assert!(is_wanted(None, None) && is_wanted(Some("www"), None));
+    }
+
+    #[test]
+    fn the_last_of_several_events_decides_whether_they_are_recent() {
+        let minute = Some(Duration::from_secs(60));
+        let mut one = event(100_000, None);
+        assert!(is_wanted(&one, None, minute, 160_000) && !is_wanted(&one, None, minute, 160_001));
+        one.last_ms = Some(150_000);
+        assert!(is_wanted(&one, None, minute, 160_001));
+        // The clock was set back.
+        assert!(is_wanted(&one, None, minute, 5));
+    }
+
+    #[test]
+    fn an_event_is_a_line() {
+        let mut one = event(0, Some("www"));
+        one.count = 3;
+        one.last_ms = Some(2000);
+        one.what = one.what.with_detail("child\n7").lasting(1250);
+        let text = table(&[one, event(0, None)]);
+        let lines: Vec<&str> = text.lines().collect();
+        let end = "  www  worker-died  a worker? exited (child?7; took 1.250 s; 3 times until ";
+        assert!(lines[0].contains(end), "{text}");
+        assert!(
+            lines[1].ends_with("  -    worker-died  a worker? exited"),
+            "{text}"
+        );
+        assert_eq!(lines.len(), 2);
+    }
+}

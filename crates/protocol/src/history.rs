@@ -1,0 +1,217 @@
+//! The last hour of a pool, by the minute of the monotonic clock, which goes on over reloads and upgrades.
+
+use serde::{Deserialize, Serialize};
+
+/// How far the history reaches.
+pub const MINUTES: u64 = 60;
+/// The minutes of ended generations are kept by tens: each pool then has at most seven.
+const COARSE: u64 = 10;
+/// The upper bounds of the classes of waits, in milliseconds. The last class has none.
+pub const BOUNDS_MILLIS: [u64; WAITS - 1] = [1, 10, 50, 100, 250, 1_000, 5_000];
+pub const WAITS: usize = 8;
+
+/// One minute of a pool, or ten that are kept as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Minute {
+    pub minute: u64,
+    pub requests: u64,
+    /// Requests with status 5xx or without an answer.
+    pub errors: u64,
+    /// The duration of all requests, in microseconds.
+    pub run_micros: u64,
+    /// Requests by the class of their wait.
+    pub waits: [u64; WAITS],
+}
+
+/// Returns the class of a wait.
+pub fn class_of(millis: u64) -> usize {
+    BOUNDS_MILLIS.iter().take_while(|bound| millis > **bound).count()
+}
+
+impl Minute {
+    fn add(&mut self, other: &Minute) {
+        let sums = [
+            (&mut self.requests, other.requests),
+            (&mut self.errors, other.errors),
+            (&mut self.run_micros, other.run_micros),
+        ];
+        for (own, others) in sums.into_iter().chain(self.waits.iter_mut().zip(other.waits)) {
+            *own = own.saturating_add(others);
+        }
+    }
+
+    /// Returns the bound in milliseconds that 95 of 100 requests did not exceed; `None`: more than all bounds.
+    fn wait_of_most(&self) -> Option<u64> {
+        let all = self
+            .waits
+            .iter()
+            .fold(0_u64, |sum, count| sum.saturating_add(*count));
+        let mut below = 0_u64;
+        let class = self.waits.iter().position(|count| {
+            below = below.saturating_add(*count);
+            below as f64 >= all as f64 * 0.95
+        });
+        BOUNDS_MILLIS.get(class?).copied()
+    }
+}
+
+/// Minutes with requests, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct History {
+    minutes: Vec<Minute>,
+}
+
+impl History {
+    pub fn is_empty(&self) -> bool {
+        self.minutes.is_empty()
+    }
+
+    pub fn add_minute(&mut self, minute: &Minute) {
+        match self.minutes.binary_search_by_key(&minute.minute, |it| it.minute) {
+            Ok(at) => self.minutes[at].add(minute),
+            Err(at) => self.minutes.insert(at, *minute),
+        }
+    }
+
+    pub fn add(&mut self, other: &History) {
+        other.minutes.iter().for_each(|minute| self.add_minute(minute));
+    }
+
+    /// Drops what is older than an hour, and keeps the rest by tens of minutes.
+    pub fn coarsen(&mut self, now: u64) {
+        for minute in std::mem::take(&mut self.minutes) {
+            if is_recent(&minute, now) {
+                let begin = minute.minute / COARSE * COARSE;
+                self.add_minute(&Minute {
+                    minute: begin,
+                    ..minute
+                });
+            }
+        }
+    }
+
+    /// Sums up the last hour; `None` without a request.
+    pub fn last_hour(&self, now: u64) -> Option<LastHour> {
+        let recent = || self.minutes.iter().filter(|minute| is_recent(minute, now));
+        let mut sum = Minute::default();
+        recent().for_each(|minute| sum.add(minute));
+        let worst =
+            recent().max_by_key(|minute| (minute.wait_of_most().unwrap_or(u64::MAX), minute.minute))?;
+        Some(LastHour {
+            requests: sum.requests,
+            errors: sum.errors,
+            busy_workers: sum.run_micros as f64 / 1e6 / (MINUTES * 60) as f64,
+            wait_p95_at_most_ms: sum.wait_of_most(),
+            worst_minutes_ago: now.saturating_sub(worst.minute),
+            worst_wait_p95_at_most_ms: worst.wait_of_most(),
+        })
+    }
+}
+
+/// A worker may write any minute.
+fn is_recent(minute: &Minute, now: u64) -> bool {
+    minute.minute <= now && now - minute.minute <= MINUTES
+}
+
+/// The last hour in an answer.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastHour {
+    pub requests: u64,
+    pub errors: u64,
+    /// The mean number of busy workers.
+    pub busy_workers: f64,
+    /// 95 of 100 requests waited at most so long; `None`: for more than 5 s.
+    pub wait_p95_at_most_ms: Option<u64>,
+    /// The minute with the longest waits.
+    pub worst_minutes_ago: u64,
+    pub worst_wait_p95_at_most_ms: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minute(minute: u64, wait_millis: u64, requests: u64) -> Minute {
+        let mut waits = [0; WAITS];
+        waits[class_of(wait_millis)] = requests;
+        Minute {
+            minute,
+            requests,
+            errors: 1,
+            run_micros: 36_000_000,
+            waits,
+        }
+    }
+
+    #[test]
+    fn waits_have_classes() {
+        let classes = [0, 1, 2, 10, 250, 251, 5_000, 5_001, u64::MAX].map(class_of);
+        assert_eq!(classes, [0, 0, 1, 1, 4, 5, 6, 7, 7]);
+    }
+
+    #[test]
+    fn an_hour_is_summed_up() {
+        let mut history = History::default();
+        assert_eq!(history.last_hour(500), None);
+        for (at, wait, requests) in [
+            (439, 9_000, 5),
+            (440, 3, 96),
+            (470, 80, 4),
+            (470, 3, 1),
+            (501, 9_000, 1),
+        ] {
+            history.add_minute(&minute(at, wait, requests));
+        }
+        let hour = history.last_hour(500).unwrap();
+        assert_eq!(
+            (hour.requests, hour.errors, hour.wait_p95_at_most_ms),
+            (101, 3, Some(10))
+        );
+        assert_eq!(
+            (hour.worst_minutes_ago, hour.worst_wait_p95_at_most_ms),
+            (30, Some(100))
+        );
+        assert!((hour.busy_workers - 0.03).abs() < 1e-9);
+        let slow = History {
+            minutes: vec![minute(500, 9_000, 1)],
+        };
+        assert_eq!(slow.last_hour(500).unwrap().wait_p95_at_most_ms, None);
+        assert_eq!(slow.last_hour(561), None);
+    }
+
+    #[test]
+    fn ended_generations_are_kept_by_tens_and_nothing_is_lost() {
+        let mut history = History::default();
+        (300..=500).for_each(|at| history.add_minute(&minute(at, at % 7, 2)));
+        let before = history.last_hour(500).unwrap();
+        history.coarsen(500);
+        assert!(history.minutes.len() <= 7, "{}", history.minutes.len());
+        let after = history.last_hour(500).unwrap();
+        assert_eq!((before.requests, before.errors), (after.requests, after.errors));
+        history.coarsen(9_999);
+        assert!(history.is_empty());
+    }
+
+    #[test]
+    fn nonsense_does_no_harm() {
+        let nonsense = Minute {
+            minute: u64::MAX,
+            requests: u64::MAX,
+            errors: u64::MAX,
+            run_micros: u64::MAX,
+            waits: [u64::MAX; WAITS],
+        };
+        let mut history = History::default();
+        history.add_minute(&nonsense);
+        history.add_minute(&Minute {
+            minute: 7,
+            ..nonsense
+        });
+        history.add(&history.clone());
+        assert_eq!(history.last_hour(7).unwrap().requests, u64::MAX);
+        history.coarsen(u64::MAX);
+    }
+}

@@ -1,0 +1,311 @@
+//! The gate page, which every worker of a generation writes: the time with all workers busy, and the queue's times.
+//!
+//! The kernel reports the length of the queue, but not the age of its connections. The page keeps the last measurements
+//! of the queue: the n-th accepted connection had come at the first measurement with at least n accepted and waiting
+//! connections. The wait since then is a lower bound.
+
+use super::layout::{gate, header};
+use super::stopwatch;
+use forkyard_base::tick::Tick;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Bits of a measurement's number of connections; the time in milliseconds is above them.
+const NUMBER_BITS: u32 = 24;
+const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
+const MILLI: u64 = 1_000_000;
+/// Older measurements are not used: the numbers of connections repeat.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// The gate page of a generation.
+#[derive(Debug, Clone, Copy)]
+pub struct Gate<'a> {
+    words: &'a [AtomicU64],
+    slots: usize,
+}
+
+impl<'a> Gate<'a> {
+    pub(super) fn new(words: &'a [AtomicU64], slots: usize) -> Gate<'a> {
+        Gate { words, slots }
+    }
+
+    fn word(&self, index: usize) -> &'a AtomicU64 {
+        &self.words[index]
+    }
+
+    fn load(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::SeqCst)
+    }
+
+    fn bit(&self, first: usize, slot: usize) -> (&'a AtomicU64, u64) {
+        (&self.words[first + slot / 64], 1 << (slot % 64))
+    }
+
+    /// Records that a worker counts in this slot's numbers.
+    pub fn touch(&self, slot: usize) {
+        let (word, bit) = self.bit(gate::TOUCHED, slot);
+        word.fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Whether a worker has counted in this slot's numbers.
+    pub fn is_touched(&self, slot: usize) -> bool {
+        if slot >= header::MAX_SLOTS {
+            return false;
+        }
+        let (word, bit) = self.bit(gate::TOUCHED, slot);
+        word.load(Ordering::SeqCst) & bit != 0
+    }
+
+    /// Marks a worker as busy: it can't take a request at once.
+    pub fn enter(&self, slot: usize, now: Tick) {
+        let (word, bit) = self.bit(gate::BUSY, slot);
+        let before = word.fetch_or(bit, Ordering::SeqCst);
+        // The time can only begin if this word is full now.
+        let room = (self.slots - slot / 64 * 64).min(64);
+        if before & bit == 0 && (before | bit).count_ones() as usize >= room {
+            self.settle(now);
+        }
+    }
+
+    /// Marks a worker as not busy, or as gone.
+    pub fn leave(&self, slot: usize, now: Tick) {
+        let (word, bit) = self.bit(gate::BUSY, slot);
+        if self.has_entered(slot) {
+            word.fetch_and(!bit, Ordering::SeqCst);
+            if stopwatch::runs(self.load(gate::SATURATED)) {
+                self.settle(now);
+            }
+        }
+    }
+
+    /// Whether a worker is marked as busy.
+    pub fn has_entered(&self, slot: usize) -> bool {
+        let (word, bit) = self.bit(gate::BUSY, slot);
+        word.load(Ordering::SeqCst) & bit != 0
+    }
+
+    fn is_full(&self) -> bool {
+        let (whole, rest) = (self.slots / 64, self.slots % 64);
+        let last = (1 << rest) - 1;
+        let is_last_full = rest == 0 || self.load(gate::BUSY + whole) & last == last;
+        is_last_full && (0..whole).all(|index| self.load(gate::BUSY + index) == u64::MAX)
+    }
+
+    /// Starts or stops the time until it fits the bits. Each change of a bit is followed by a call, and the call after
+    /// the last change sees all bits.
+    fn settle(&self, now: Tick) {
+        loop {
+            let is_full = self.is_full();
+            let word = self.load(gate::SATURATED);
+            if stopwatch::runs(word) == is_full {
+                return;
+            }
+            let next = match is_full {
+                true => stopwatch::started(word, now),
+                false => stopwatch::stopped(word, now),
+            };
+            let saturated = self.word(gate::SATURATED);
+            let _ = saturated.compare_exchange(word, next, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns how long all workers were busy, in nanoseconds.
+    pub fn saturated_ns(&self, now: Tick) -> u64 {
+        stopwatch::total(self.load(gate::SATURATED), now)
+    }
+
+    /// Returns how long a connection was known to wait, in nanoseconds.
+    pub fn queue_ns(&self) -> u64 {
+        self.load(gate::QUEUE_TOTAL)
+    }
+
+    /// Ignores measurements until this time, because another generation also accepts connections.
+    pub fn count_from(&self, time: Tick) {
+        self.word(gate::COUNTS_FROM)
+            .store(time.as_nanos(), Ordering::SeqCst);
+    }
+
+    /// Must be called before accept(2).
+    pub fn begin_accept(&self) {
+        self.word(gate::ACCEPTS_BEGUN).fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Takes back [`Gate::begin_accept`] after a failure. `is_empty`: no connection was there.
+    pub fn accept_failed(&self, is_empty: bool, now: Tick) {
+        self.word(gate::ACCEPTS_BEGUN).fetch_sub(1, Ordering::SeqCst);
+        if is_empty {
+            self.word(gate::EMPTY_AT).store(now.as_nanos(), Ordering::SeqCst);
+        }
+    }
+
+    /// Counts a connection after accept(2). Returns its wait, or less.
+    pub fn accepted(&self, now: Tick) -> Duration {
+        self.word(gate::ACCEPTED).fetch_add(1, Ordering::SeqCst);
+        // Earlier connections may be accepted and not counted yet. A number that is too high only shortens the wait.
+        let number = self.load(gate::ACCEPTS_BEGUN);
+        if self.load(gate::HIGHEST) < number {
+            return Duration::ZERO;
+        }
+        let waited = self.waited(number, now);
+        self.had_queue(waited, now);
+        waited
+    }
+
+    /// Returns the number of accepted connections. Call it before a measurement of the queue.
+    pub fn count_accepted(&self) -> u64 {
+        self.load(gate::ACCEPTED)
+    }
+
+    /// Keeps a measurement: `accepted` connections before it, and those waiting.
+    pub fn measured(&self, accepted: u64, waiting: u64, now: Tick) {
+        let highest = accepted.saturating_add(waiting);
+        let millis = now.as_nanos().div_ceil(MILLI);
+        let at = self.word(gate::MEASURED).fetch_add(1, Ordering::SeqCst) as usize % gate::MEASUREMENTS_KEPT;
+        self.word(gate::MEASUREMENTS + at)
+            .store(millis << NUMBER_BITS | highest & NUMBER, Ordering::SeqCst);
+        self.word(gate::HIGHEST).fetch_max(highest, Ordering::SeqCst);
+    }
+
+    fn waited(&self, number: u64, now: Tick) -> Duration {
+        let begin = self.load(gate::COUNTS_FROM);
+        let mut first = None;
+        for index in 0..gate::MEASUREMENTS_KEPT {
+            let word = self.load(gate::MEASUREMENTS + index);
+            let time = Tick::from_nanos((word >> NUMBER_BITS).saturating_mul(MILLI));
+            let ahead = (word & NUMBER).wrapping_sub(number) & NUMBER;
+            let is_there = word != 0 && ahead <= NUMBER / 2;
+            if is_there && time.as_nanos() > begin && now.since(time) < LONGEST {
+                first = Some(first.map_or(time, |first: Tick| first.min(time)));
+            }
+        }
+        let empty = Tick::from_nanos(self.load(gate::EMPTY_AT));
+        first.map_or(Duration::ZERO, |first| now.since(first.max(empty)))
+    }
+
+    /// Adds the time of a wait that ends now, without the part that another wait has added.
+    pub fn had_queue(&self, waited: Duration, now: Tick) {
+        if waited.is_zero() {
+            return;
+        }
+        let before = self
+            .word(gate::QUEUE_UNTIL)
+            .fetch_max(now.as_nanos(), Ordering::SeqCst);
+        let new = now.since((now - waited).max(Tick::from_nanos(before)));
+        let nanos = u64::try_from(new.as_nanos()).unwrap_or(u64::MAX);
+        self.word(gate::QUEUE_TOTAL).fetch_add(nanos, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forkyard_sys::shm::PAGE_WORDS;
+    use std::collections::VecDeque;
+
+    fn page() -> Vec<AtomicU64> {
+        (0..PAGE_WORDS).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    fn at(millis: u64) -> Tick {
+        Tick::from_nanos(millis * MILLI)
+    }
+
+    #[test]
+    fn time_is_saturated_while_every_slot_is_busy() {
+        for slots in [1, 2, 63, 64, 65, 130] {
+            let page = page();
+            let gate = Gate::new(&page, slots);
+            for slot in 0..slots {
+                assert_eq!(gate.saturated_ns(at(50)), 0, "{slots}");
+                gate.enter(slot, at(10 + slot as u64));
+            }
+            gate.enter(0, at(999));
+            let full = at(10 + slots as u64 - 1);
+            assert_eq!(gate.saturated_ns(full + Duration::from_millis(7)), 7 * MILLI);
+            gate.leave(slots / 2, full + Duration::from_millis(9));
+            gate.leave(slots / 2, full + Duration::from_millis(10));
+            assert_eq!(gate.saturated_ns(at(9_999)), 9 * MILLI);
+            gate.enter(slots / 2, at(20_000));
+            assert_eq!(gate.saturated_ns(at(20_001)), 10 * MILLI);
+        }
+    }
+
+    #[test]
+    fn the_time_fits_the_bits_after_any_race() {
+        let page = page();
+        let gate = Gate::new(&page, 3);
+        std::thread::scope(|scope| {
+            for slot in 0..3 {
+                scope.spawn(move || {
+                    for round in 0..20_000 {
+                        gate.enter(slot, at(round));
+                        gate.leave(slot, at(round));
+                    }
+                    gate.enter(slot, at(30_000));
+                });
+            }
+        });
+        let before = gate.saturated_ns(at(30_000));
+        assert_eq!(gate.saturated_ns(at(30_005)), before + 5 * MILLI);
+        gate.leave(1, at(30_006));
+        assert_eq!(gate.saturated_ns(at(40_000)), before + 6 * MILLI);
+    }
+
+    /// Connections come and are accepted at random, and the queue is measured now and then.
+    #[test]
+    fn a_wait_is_never_too_long() {
+        let (mut state, mut waits, mut known) = (7_u64, 0, 0);
+        let mut random = move |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let page = page();
+            let gate = Gate::new(&page, 4);
+            let (mut queue, mut now) = (VecDeque::new(), Tick::from_nanos(5_000));
+            let load = 1 + random(4);
+            for _ in 0..500 {
+                now = now + Duration::from_micros(random(3_000));
+                match random(6) {
+                    kind if kind <= load => queue.push_back(now),
+                    5 if random(3) == 0 => gate.measured(gate.count_accepted(), queue.len() as u64, now),
+                    _ => {
+                        gate.begin_accept();
+                        let is_counted = random(4) > 0;
+                        match queue.pop_front() {
+                            Some(came) if is_counted => {
+                                let waited = gate.accepted(now);
+                                assert!(waited <= now.since(came), "{waited:?} {:?}", now.since(came));
+                                waits += 1;
+                                known += usize::from(!waited.is_zero());
+                            }
+                            // Its worker died.
+                            Some(_) => {}
+                            None => gate.accept_failed(true, now),
+                        }
+                    }
+                }
+            }
+            assert!(gate.queue_ns() <= now.as_nanos());
+        }
+        assert!(known * 20 > waits, "{known} of {waits}");
+    }
+
+    #[test]
+    fn a_wait_is_found_and_adds_to_the_queue_s_time_once() {
+        let page = page();
+        let gate = Gate::new(&page, 1);
+        gate.measured(0, 3, at(100));
+        for (now, waited) in [(150, 50), (180, 80), (200, 100), (210, 0)] {
+            gate.begin_accept();
+            assert_eq!(gate.accepted(at(now)), Duration::from_millis(waited));
+        }
+        assert_eq!(gate.queue_ns(), 100 * MILLI);
+        gate.count_from(at(300));
+        gate.measured(4, 1, at(250));
+        gate.begin_accept();
+        assert_eq!(gate.accepted(at(400)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,5 @@
+//! The executable of `forkyard top`.
+
+fn main() -> std::process::ExitCode {
+    forkyard_top::main()
+}

@@ -1,0 +1,98 @@
+//! What earlier frames have seen.
+
+use super::processes;
+use super::why::Sights;
+use crate::readings::{Readings, Sight};
+use crate::why::{Cause, Finding};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The frames that a line of a pool's busy workers shows.
+pub(crate) const FRAMES: usize = 8;
+/// The time that what was seen of a pool's processes counts, in seconds.
+const SIGHTS_COUNT: f64 = 30.0;
+
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// The part of a pool's workers that was busy, by frame.
+    busy: BTreeMap<String, VecDeque<f64>>,
+    sights: VecDeque<Seen>,
+    /// The last sight of each process, with its request.
+    last: BTreeMap<i32, (u64, Finding)>,
+    is_denied: bool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    at: f64,
+    pool: String,
+    cause: Cause,
+}
+
+impl History {
+    pub(super) fn push(&mut self, now: &Readings) {
+        let pools = &now.status.pools;
+        self.busy
+            .retain(|name, _| pools.iter().any(|pool| pool.name == *name));
+        for pool in pools {
+            let (busy, all) = (processes::busy(pool), pool.limits.max_children);
+            let line = self.busy.entry(pool.name.clone()).or_default();
+            line.push_back((f64::from(busy) / f64::from(all.max(1))).clamp(0.0, 1.0));
+            line.drain(..line.len().saturating_sub(FRAMES));
+        }
+        self.sights.retain(|seen| now.at - seen.at < SIGHTS_COUNT);
+        let busy: BTreeMap<i32, u64> = processes::all(&now.status)
+            .into_iter()
+            .filter(|process| process.is_busy)
+            .filter_map(|process| Some((process.pid?, process.requests)))
+            .collect();
+        self.last
+            .retain(|pid, (requests, _)| busy.get(pid) == Some(requests));
+        let denied = now
+            .looks
+            .iter()
+            .filter(|look| look.sight == Sight::Denied)
+            .count();
+        if !now.looks.is_empty() {
+            self.is_denied = denied == now.looks.len();
+        }
+        for look in &now.looks {
+            let Sight::Seen(finding) = &look.sight else {
+                continue;
+            };
+            if let Some(requests) = busy.get(&look.pid) {
+                self.last.insert(look.pid, (*requests, finding.clone()));
+            }
+            self.sights.push_back(Seen {
+                at: now.at,
+                pool: look.pool.clone(),
+                cause: finding.cause,
+            });
+        }
+    }
+
+    pub(super) fn busy(&self, pool: &str) -> Vec<f64> {
+        let line = self.busy.get(pool);
+        line.map(|line| line.iter().copied().collect())
+            .unwrap_or_default()
+    }
+
+    /// Returns what a pool's processes were seen to wait for.
+    pub(super) fn sights(&self, pool: &str) -> Sights {
+        let mut counts: BTreeMap<Cause, u32> = BTreeMap::new();
+        let own = self.sights.iter().filter(|seen| seen.pool == pool);
+        for seen in own.filter(|seen| seen.cause != Cause::Computing) {
+            *counts.entry(seen.cause).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    /// Returns what a process was last seen to do in its present request.
+    pub(super) fn last(&self, pid: i32) -> Option<&Finding> {
+        self.last.get(&pid).map(|(_, finding)| finding)
+    }
+
+    /// Whether this user may look at no process.
+    pub(super) fn is_denied(&self) -> bool {
+        self.is_denied
+    }
+}
