@@ -1,7 +1,7 @@
 //! Text in the format of OpenMetrics.
 
 use crate::text::is_control;
-use std::fmt::Display;
+use std::fmt::{Display, Write};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -38,9 +38,18 @@ impl OpenMetrics {
     }
 
     pub fn sample(&mut self, name: &str, labels: &[(&str, String)], number: impl Display) {
-        let label = |(name, value): &(&str, String)| format!("{name}=\"{}\"", label_value(value));
-        let labels: Vec<String> = labels.iter().map(label).collect();
-        self.0 += &format!("{name}{{{}}} {number}\n", labels.join(","));
+        let text = &mut self.0;
+        text.push_str(name);
+        for (index, (label, value)) in labels.iter().enumerate() {
+            text.push(if index == 0 { '{' } else { ',' });
+            text.push_str(label);
+            text.push_str("=\"");
+            push_label_value(value, text);
+            text.push('"');
+        }
+        let begin = if labels.is_empty() { "{" } else { "" };
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{begin}}} {number}");
     }
 
     pub fn into_text(self) -> String {
@@ -54,8 +63,12 @@ impl OpenMetrics {
 }
 
 /// Labels have no escape for control characters.
-fn label_value(text: &str) -> String {
-    escape(text).replace(is_control, "\u{fffd}")
+fn push_label_value(value: &str, text: &mut String) {
+    let is_plain = !value.contains(|one| is_control(one) || matches!(one, '\\' | '"'));
+    match is_plain {
+        true => text.push_str(value),
+        false => text.push_str(&escape(value).replace(is_control, "\u{fffd}")),
+    }
 }
 
 pub fn escape(text: &str) -> String {

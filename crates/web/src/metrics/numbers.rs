@@ -127,19 +127,22 @@ const HISTOGRAMS: [Family; 4] = [
 fn write_histogram(metrics: &mut Metrics, family: Family, pools: &[(Labels, &PoolNumbers)]) {
     let name = format!("forkyard_pool_{}", family.name);
     metrics.text.family(&name, Histogram, family.help);
+    let bucket = format!("{name}_bucket");
     let (first, last) = family.exponents;
+    let bounds: Vec<(usize, String)> = (first..=last)
+        .map(|exponent| (exponent, ((exponent as f64).exp2() * family.units.0).to_string()))
+        .collect();
     for (labels, numbers) in pools {
         let of = (family.of)(numbers);
-        for exponent in first..=last {
-            let bound = (exponent as f64).exp2() * family.units.0;
-            let labels = with(labels, "le", &bound.to_string());
-            let count = at_most_power(&of.buckets, exponent);
-            metrics.text.sample(&format!("{name}_bucket"), &labels, count);
+        let mut with_bound = with(labels, "le", "");
+        let place = labels.len();
+        for (exponent, bound) in &bounds {
+            with_bound[place].1.clone_from(bound);
+            let count = at_most_power(&of.buckets, *exponent);
+            metrics.text.sample(&bucket, &with_bound, count);
         }
-        let labels_of_all = with(labels, "le", "+Inf");
-        metrics
-            .text
-            .sample(&format!("{name}_bucket"), &labels_of_all, of.count);
+        "+Inf".clone_into(&mut with_bound[place].1);
+        metrics.text.sample(&bucket, &with_bound, of.count);
         metrics.text.sample(&format!("{name}_count"), labels, of.count);
         metrics
             .text
