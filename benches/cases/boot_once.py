@@ -60,9 +60,7 @@ def run(bench):
         php_fpm = start(PhpFpmWithFixedCode, Pool(max_children=WORKERS))
         warm_up = ["/", "/form", "/", "/form"]
         modes = {mode: start(SERVERS[mode], _pool(symfony / "worker.php", mode, warm_up)) for mode in MOST_CPU}
-        for server in (php_fpm, *modes.values()):
-            server.wait_for_workers(WORKERS)
-            bench.load(server, symfony / "index.php", clients=WORKERS, requests=20 * WORKERS, uri="/")
+        _warm_up(bench, (php_fpm, *modes.values()), symfony / "index.php", "/")
         for mode, server in modes.items():
             for clients in (1, WORKERS):
                 comparison = bench.rate(
@@ -91,6 +89,13 @@ def run(bench):
     yield from _wordpress(bench, rounds, seconds)
 
 
+def _warm_up(bench, servers, script, uri, each=20):
+    """`each`: requests for each worker."""
+    for server in servers:
+        server.wait_for_workers(WORKERS)
+        bench.load(server, script, clients=WORKERS, requests=each * WORKERS, uri=uri)
+
+
 def _beside_loop(bench, modes, script, uri, page, rounds, seconds):
     """The loop is in php-fpm's column."""
     for kept in (False, True):
@@ -103,9 +108,8 @@ def _beside_loop(bench, modes, script, uri, page, rounds, seconds):
 def _beside_preload(bench, snapshot, symfony, start, rounds, seconds):
     PhpFpmWithPreload.script = symfony / "preload.php"
     preload = start(PhpFpmWithPreload, Pool(max_children=WORKERS))
-    preload.wait_for_workers(WORKERS)
     script = symfony / "index.php"
-    bench.load(preload, script, clients=WORKERS, requests=20 * WORKERS, uri="/")
+    _warm_up(bench, [preload], script, "/")
     comparison = bench.rate([snapshot, preload], script, seconds, rounds, clients=1, uri="/")
     yield processor_time(
         comparison, "a Symfony page, snapshot beside opcache.preload, 1 client", MOST_CPU_BESIDE_PRELOAD
@@ -119,9 +123,7 @@ def _laravel(bench, rounds, seconds):
         php_fpm = start(PhpFpmWithFixedCode, Pool(max_children=WORKERS))
         modes = {mode: start(SERVERS[mode], _pool(site / "worker.php", mode, ["/hello/you"])) for mode in MOST_CPU}
         script = site / "public/index.php"
-        for server in (php_fpm, *modes.values()):
-            server.wait_for_workers(WORKERS)
-            bench.load(server, script, clients=WORKERS, requests=20 * WORKERS, uri="/hello/you")
+        _warm_up(bench, (php_fpm, *modes.values()), script, "/hello/you")
         for mode, server in modes.items():
             comparison = bench.rate([server, php_fpm], script, seconds, rounds, clients=1, uri="/hello/you")
             yield at_least(comparison, 1, work=f"a Laravel page, {mode}, 1 client")
@@ -151,16 +153,12 @@ def _wordpress(bench, rounds, seconds):
         ask = lambda script, uri: bench.load(php_fpm, script, requests=1, uri=uri)
         site = stack.enter_context(sites.wordpress(bench, ask))
         with bench.start(Forkyard, Pool(max_children=WORKERS, application=sites.fixed_code())) as plain:
-            for server in (php_fpm, plain):
-                server.wait_for_workers(WORKERS)
-                bench.load(server, site / "index.php", clients=WORKERS, requests=2 * WORKERS, uri="/")
+            _warm_up(bench, (php_fpm, plain), site / "index.php", "/", each=2)
             comparison = bench.rate([plain, php_fpm], site / "index.php", seconds, rounds, clients=1, uri="/")
             yield at_least(comparison, LEAST_WORDPRESS, work="WordPress' front page, 1 client")
         pool = _pool(site / "worker.php", "snapshot", [], server='{ HTTP_HOST = "localhost" }')
         with bench.start(Forkyard, pool) as snapshot:
-            for server in (php_fpm, snapshot):
-                server.wait_for_workers(WORKERS)
-                bench.load(server, site / "index.php", clients=WORKERS, requests=2 * WORKERS, uri="/")
+            _warm_up(bench, (php_fpm, snapshot), site / "index.php", "/", each=2)
             comparison = bench.rate([snapshot, php_fpm], site / "index.php", seconds, rounds, clients=1, uri="/")
             yield processor_time(comparison, "WordPress' front page, snapshot, 1 client", MOST_CPU_OF_WORDPRESS)
 

@@ -57,7 +57,6 @@ pub struct Responder {
     keep: bool,
     body_ended: bool,
     aborted: bool,
-    stops_when_idle: bool,
     begin: [u8; BEGIN_LENGTH],
     begin_filled: usize,
     question: Vec<u8>,
@@ -111,7 +110,6 @@ impl Responder {
             keep: false,
             body_ended: false,
             aborted: false,
-            stops_when_idle: false,
             begin: [0; BEGIN_LENGTH],
             begin_filled: 0,
             question: Vec::new(),
@@ -135,7 +133,6 @@ impl Responder {
             keep,
             body_ended,
             aborted,
-            stops_when_idle: _,
             begin: _,
             begin_filled,
             question,
@@ -163,8 +160,17 @@ impl Responder {
     /// Decodes the start of `input`; returns the bytes consumed and the event. Call it with the rest until
     /// [`Input::More`]. Accepts partial records.
     pub fn receive<'i>(&mut self, input: &'i [u8]) -> (usize, Input<'i>) {
+        self.decode(input, false)
+    }
+
+    /// Decodes the rest of a finished request, and stops before the next one. Otherwise like [`Responder::receive`].
+    pub fn receive_rest<'i>(&mut self, input: &'i [u8]) -> (usize, Input<'i>) {
+        self.decode(input, true)
+    }
+
+    fn decode<'i>(&mut self, input: &'i [u8], stops_when_idle: bool) -> (usize, Input<'i>) {
         let mut cursor = Cursor::new(input);
-        let meaning = self.next(&mut cursor);
+        let meaning = self.next(&mut cursor, stops_when_idle);
         if let Input::Broken(violation) = meaning {
             self.broken = Some(violation);
             return (input.len(), meaning);
@@ -173,14 +179,6 @@ impl Responder {
             self.records.skip_padding(&mut cursor);
         }
         (cursor.at, meaning)
-    }
-
-    /// Decodes the rest of a finished request, and stops before the next one. Otherwise like [`Responder::receive`].
-    pub fn receive_rest<'i>(&mut self, input: &'i [u8]) -> (usize, Input<'i>) {
-        self.stops_when_idle = true;
-        let received = self.receive(input);
-        self.stops_when_idle = false;
-        received
     }
 
     /// Parameters of the current request, complete after [`Input::Request`]. The first is FCGI_ROLE.
@@ -258,20 +256,20 @@ impl Responder {
         self.sink == Sink::None && self.held.is_none() && self.records.is_at_boundary()
     }
 
-    fn next<'i>(&mut self, cursor: &mut Cursor<'i>) -> Input<'i> {
+    fn next<'i>(&mut self, cursor: &mut Cursor<'i>, stops_when_idle: bool) -> Input<'i> {
         if let Some(violation) = self.broken {
             return Input::Broken(violation);
         }
         loop {
             if self.sink == Sink::None {
-                if self.stops_when_idle && self.state == ResponderState::Idle {
+                if stops_when_idle && self.state == ResponderState::Idle {
                     return Input::More;
                 }
                 let Some(header) = self.held.take().or_else(|| self.records.header(cursor)) else {
                     return Input::More;
                 };
                 let begins = header.kind == RecordType::BeginRequest as u8;
-                if self.stops_when_idle && self.state == ResponderState::Draining && begins {
+                if stops_when_idle && self.state == ResponderState::Draining && begins {
                     // The rest of the body was never sent.
                     self.state = ResponderState::Idle;
                     self.held = Some(header);
