@@ -1,4 +1,4 @@
-//! `forkyard top`: shows what a running daemon does, in a terminal.
+//! `forkyard top`: shows the work of a running daemon in a terminal.
 //!
 //! `source` and `look` read the daemon's status and the kernel's numbers into `readings`. `model` makes the values of a
 //! frame from two readings, `view` makes cells of a terminal from a frame, and `screen` handles keys. All three are pure.
@@ -33,7 +33,7 @@ use view::{Theme, View};
 /// sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE.
 const EXIT_UNAVAILABLE: u8 = 69;
 const EXIT_SOFTWARE: u8 = 70;
-/// The width of a frame that is no terminal's.
+/// The width of a frame without a terminal.
 const WIDE: u16 = 500;
 
 /// Shows pools, workers and requests; `forkyard top` starts this program
@@ -79,7 +79,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader has seen enough.
+        // The reader has closed the pipe.
         Err(TopError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => signal::end_by_pipe(),
         Err(error) => {
             eprintln!("forkyard: {}", text::line(&error.to_string()));
@@ -134,7 +134,7 @@ fn run(arguments: Arguments) -> Result<(), TopError> {
     }
 }
 
-/// Escapes what a terminal acts on, as JSON does, so that a document stays valid.
+/// Escapes control characters as JSON does, so that a document stays valid.
 fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -152,7 +152,7 @@ fn plain(frame: &Frame, view: View, theme: Theme) -> String {
     view::plain(frame, view, columns.unwrap_or(WIDE), theme)
 }
 
-/// Returns the abilities of the terminal, by the environment.
+/// Returns the terminal's abilities according to the environment.
 fn theme(ascii: bool) -> Theme {
     let is_set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     // locale(7): the first variable that is set.

@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the daemon may take for an answer.
+/// The daemon's time for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the process for jobs may take.
+/// The job process's time for an answer.
 const PATIENCE_FOR_JOBS: Duration = Duration::from_millis(500);
-/// The number of pools whose routes are read in a frame. Pools with more requests come first.
+/// The most pools with readings of routes in a frame. Pools with more requests come first.
 const MOST_POOLS_OF_ROUTES: usize = 8;
-/// The most processes whose times are read in a frame.
+/// The most processes with readings of times in a frame.
 const MOST_PROCESSES: usize = 2000;
 
 #[derive(Debug, thiserror::Error)]
@@ -37,10 +37,10 @@ pub(crate) struct Source {
     socket: PathBuf,
     begun: Instant,
     observer: Observer,
-    /// Memory by process, and the frame that it was read in.
+    /// Memory by process, and the frame of the reading.
     memory: BTreeMap<i32, (Option<u64>, u64)>,
     frames: u64,
-    /// Requests that the daemon does not know.
+    /// Requests unknown to the daemon.
     unknown: Vec<Part>,
 }
 

@@ -49,7 +49,7 @@ const FIRST_CLIENT: usize = 3;
 /// The start of the web process.
 #[derive(Debug)]
 pub struct WebStart {
-    /// The user to become. `None`: the master's.
+    /// The process's user. `None`: the master's.
     pub identity: Option<Identity>,
     pub hosts: Vec<String>,
     pub listener: OwnedFd,
@@ -70,7 +70,7 @@ pub fn run(start: WebStart) -> Result<(), Error> {
         identity::forbid_dumps()?;
     }
     identity::give_up_new_privileges()?;
-    // It needs no further right than a router: existing sockets and memory.
+    // Like a router, it needs only existing sockets and memory.
     if let Err(missing) = confine::keep_to(Helper::Router) {
         log::debug!("the web process is confined less than it could be: {missing}");
     }
@@ -247,7 +247,7 @@ impl Server {
         }
     }
 
-    /// Stops accepting: the next process of this kind gets the clients that connect from now on.
+    /// Stops accepting. New clients go to the next process of this kind.
     fn leave(&mut self, ready: &mut Vec<usize>) {
         if self.leaving.is_some() {
             return;
@@ -322,7 +322,7 @@ impl Server {
         }
     }
 
-    /// Writes and reads what it can. Returns `true` if there may be more to read.
+    /// Writes and reads without waiting. Returns `true` if more input may be there.
     fn on_ready(&mut self, id: usize) -> bool {
         let Some(mut client) = self.clients.remove(&id) else {
             return false;
@@ -413,12 +413,12 @@ impl Server {
         }
         let answer = match self.source.look(clock::now()) {
             Found::Fresh(shown) => pages::answer(request, Some(shown)),
-            // Nobody answers any more.
+            // The channel has ended.
             Found::Ask | Found::Wait if is_last => pages::answer(request, self.source.last()),
             Found::Wait => return false,
             Found::Ask => {
                 let asked = serde_json::to_vec(&FromWeb::Numbers).unwrap_or_default();
-                // If the channel is full or has ended, no answer comes, and that is what the client learns.
+                // If the channel is full or has ended, no answer comes, and the client learns that.
                 let _ = socket::send(self.master.as_fd(), &asked);
                 return false;
             }
@@ -435,7 +435,7 @@ fn deadline_of(client: &WebClient) -> Option<Tick> {
         Wait::Request => HEAD_TIMEOUT,
         Wait::Room => SEND_TIMEOUT,
         Wait::End => LAST_TIMEOUT,
-        // The master's answer has its own.
+        // The master's answer has its own time limit.
         Wait::Answer => return None,
     };
     Some(client.since + time)

@@ -30,15 +30,15 @@ pub struct Crash {
     pub after: Duration,
     /// The most memory that the process had, in bytes.
     pub peak_memory: Option<u64>,
-    /// The end of its output, if the master reads that.
+    /// The end of its output, if the master reads it.
     pub output: String,
     /// Earlier deaths with the same pool, cause and script.
     pub earlier: u64,
-    /// A process of the pool's program, which workers pass requests to.
+    /// It belongs to the pool's program, which gets its requests from workers.
     pub is_program: bool,
 }
 
-/// What the worker was doing.
+/// The worker's request or job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// The request's number among those that the worker has taken.
@@ -122,9 +122,8 @@ impl Crash {
             true => {
                 let job = self.work.job().unwrap_or("ID");
                 format!(
-                    "\"forkyard jobs show {job}\" has what the job wrote to its error stream in earlier starts and how \
-                     those ended; the pool's log has what the worker wrote. A job that is quarantined waits again after \
-                     \"forkyard jobs retry {job}\"."
+                    "\"forkyard jobs show {job}\" shows the job's error output and how its earlier starts ended. The \
+                     pool's log has the worker's output. \"forkyard jobs retry {job}\" starts a quarantined job again."
                 )
             }
             false => format!(

@@ -1,4 +1,4 @@
-//! Why a worker died at work.
+//! Finds the cause of a worker's death at work.
 
 use super::event::StopRequest;
 use crate::spawn::error::Ended;
@@ -19,21 +19,21 @@ pub enum CrashCause {
         /// `process 12 (kill), user id 0`, `itself`.
         sender: Option<String>,
     },
-    /// Its stack was full.
+    /// Its stack overflowed.
     StackOverflow,
-    /// Its request was over its time limit.
+    /// Its request exceeded its time limit.
     TimeLimit,
-    /// It was over `memory_limit`.
+    /// It exceeded `memory_limit`.
     MemoryLimit,
-    /// The kernel killed it for want of memory.
+    /// The kernel killed it because memory ran out.
     OutOfMemory,
-    /// It was told to exit and did not finish in time.
+    /// It did not exit in time after the master had asked for it.
     TooLate,
     /// Another process is its parent.
     Unknown,
 }
 
-/// Why the master has ended a worker at work.
+/// The master's reason for ending a worker at work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedBy {
     TimeLimit,
@@ -46,21 +46,21 @@ pub enum EndedBy {
 pub struct Evidence {
     pub ended: Ended,
     pub is_at_work: bool,
-    /// What the master has told the worker, and why if the core knows a limit.
+    /// The signal that the master sent, and the exceeded limit, if any.
     pub told: Option<StopRequest>,
     pub by: Option<EndedBy>,
-    /// The worker's own word.
+    /// The cause that the worker itself recorded.
     pub said: Option<ExitCause>,
-    /// A signal and its sender, as far as the worker could note them.
+    /// A signal and its sender, if the worker could record them.
     pub sent: Option<(i32, String)>,
-    /// It has noted that its stack is full.
+    /// It recorded a stack overflow.
     pub is_stack_full: bool,
-    /// The kernel has killed a process of the control group for want of memory just now.
+    /// The kernel has just killed a process of the control group because memory ran out.
     pub is_out_of_memory: bool,
 }
 
 impl CrashCause {
-    /// Returns the cause, or `None` if the worker ended as it should, or by the will of an operator.
+    /// Returns the cause, or `None` after a regular exit or an operator's command.
     pub fn of(evidence: Evidence) -> Option<CrashCause> {
         let Evidence { ended, said, .. } = evidence;
         let is_normal = matches!(ended, Ended::Code(0) | Ended::Unknown);
@@ -90,7 +90,7 @@ impl CrashCause {
             Ended::Code(_) | Ended::Unknown if said == Some(ExitCause::Terminated) => {
                 Some(CrashCause::TimeLimit)
             }
-            // It knows why it ends.
+            // The worker recorded the cause.
             Ended::Code(_) | Ended::Unknown if said.is_some() => None,
             Ended::Code(0) if evidence.told.is_some() => None,
             Ended::Code(_) => Some(CrashCause::Exit),
@@ -110,7 +110,7 @@ impl CrashCause {
         }
     }
 
-    /// Returns a word for programs.
+    /// Returns a short name for programs.
     pub fn kind(&self) -> &'static str {
         match self {
             CrashCause::Exit => "exit",
@@ -254,7 +254,7 @@ mod tests {
             (by(Some(EndedBy::TooLate), StopRequest::Kill), Some("too_late")),
             // By an operator, or at the daemon's end.
             (by(None, StopRequest::Terminate), None),
-            // It crashed although it was told to end.
+            // It crashed while it was ending.
             (
                 Evidence {
                     told: Some(StopRequest::Terminate),

@@ -1,5 +1,5 @@
-//! Looks at busy processes in a thread: a process can hold the kernel's lock for files such as proc(5)'s `syscall` as long as
-//! it likes, and this program does not wait for it.
+//! Looks at busy processes in a thread. A process can hold the kernel's lock for files such as proc(5)'s `syscall` for any
+//! time, and this program does not wait for it.
 
 use super::evidence;
 use crate::readings::{Look, Sight};
@@ -10,13 +10,13 @@ use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// The most processes that are looked at in a frame.
+/// The most processes to look at in a frame.
 pub(crate) const MOST_LOOKS: usize = 3;
 /// How long a frame waits for the answers.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
-/// The time of a frame that is spent on the memory of processes, whose page tables the kernel walks for it.
+/// The most time of a frame for the memory of processes. The kernel walks their page tables to sum it.
 const FOR_MEMORY: Duration = Duration::from_millis(30);
-/// The most threads that may have been left behind.
+/// The most threads that may be late.
 const MOST_LOST: usize = 4;
 
 /// A busy process, and the address of its pool.
@@ -30,7 +30,7 @@ pub(crate) struct Subject {
 #[derive(Debug)]
 struct Task {
     subjects: Vec<Subject>,
-    /// Processes whose memory is wanted, in order of need.
+    /// Processes that need a reading of their memory, the most urgent first.
     memory_of: Vec<i32>,
     time: Duration,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// Looks at processes. A thread that is late is left behind, and its answer is dropped.
+    /// Looks at processes. Drops the answer of a thread that is late.
     pub(crate) fn look(&mut self, subjects: Vec<Subject>, memory_of: Vec<i32>, is_first: bool) -> Seen {
         let late = subjects.clone();
         // The first frame of all, or the only one, shows the memory of every process.

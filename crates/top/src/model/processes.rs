@@ -33,9 +33,9 @@ pub(crate) struct Process<'s> {
 pub(crate) enum Kind {
     #[default]
     Worker,
-    /// A process of a program that workers pass requests to.
+    /// A program's process, which gets its requests from workers.
     Program,
-    /// Of an application pool.
+    /// An instance of an application pool.
     Instance,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn of_pool(pool: &PoolStatus) -> Vec<Process<'_>> {
         let name = application["name"].as_str();
         for instance in list(application, "instances") {
             let pid = pid(instance);
-            // The status of its worker has more, if the asker may see that.
+            // The worker's status has more, if the caller may read it.
             match pid.filter(|pid| known.contains(pid)) {
                 Some(pid) => {
                     let of_worker = found.iter_mut().filter(|process| process.pid == Some(pid));
@@ -123,7 +123,7 @@ fn instance_of<'s>(
         kind: Kind::Instance,
         state: instance["state"].as_str().unwrap_or("?"),
         is_busy: sessions > 0,
-        // How long an instance has been busy is not reported.
+        // The status has no time since an instance became busy.
         age: None,
         requests: instance["processed"].as_u64().unwrap_or(0),
         sessions,
@@ -132,7 +132,7 @@ fn instance_of<'s>(
     }
 }
 
-/// Returns the applications of an application pool, as its router reports them.
+/// Returns the applications of an application pool from its router's report.
 pub(crate) fn applications(pool: &PoolStatus) -> impl Iterator<Item = &Value> {
     let view = pool.applications.as_ref().and_then(|it| it.view.as_ref());
     view.into_iter().flat_map(|view| list(view, "applications"))
@@ -160,7 +160,7 @@ pub(super) fn busy(pool: &PoolStatus) -> u32 {
     }
 }
 
-/// Returns all processes of the pools with what they share: the pools of each preloader.
+/// Returns all processes of the pools, and the pools of each shared preloader.
 pub(crate) fn preloaders(status: &Status) -> BTreeMap<i32, u64> {
     let mut pools: BTreeMap<i32, u64> = BTreeMap::new();
     for pool in &status.pools {

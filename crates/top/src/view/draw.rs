@@ -17,18 +17,18 @@ pub(crate) struct Pane {
     pub(crate) selected: Option<usize>,
     /// A title and lines in place of the table, and the number of lines above the first shown one.
     pub(crate) text: Option<(String, Vec<String>, usize)>,
-    /// The last line: a question, a message, or what keys do.
+    /// The last line: a question, a message, or the meaning of keys.
     pub(crate) footer: String,
     pub(crate) is_urgent: bool,
     pub(crate) is_frozen: bool,
 }
 
-/// A terminal of fewer lines shows no requests below the pools.
+/// The fewest lines of a terminal for requests below the pools.
 const LINES_FOR_REQUESTS: u16 = 14;
 /// Lines without rows: title, views, heads, footer.
 const AROUND: u16 = 4;
 
-/// Draws a frame. `rows`: the view's table as it was arranged.
+/// Draws a frame. `rows`: the arranged table of the view.
 pub(crate) fn draw(frame: &Frame, rows: &Table, pane: &Pane, theme: Theme, buffer: &mut Buffer) {
     let area = buffer.area;
     let mut canvas = Canvas { buffer, theme, area };
@@ -84,13 +84,13 @@ pub(crate) fn plain(frame: &Frame, view: View, columns: u16, theme: Theme) -> St
         };
         text.push(line.trim_end().to_owned());
     }
-    // The views are of no use on paper.
+    // Plain text has no use for the list of views.
     text.remove(1);
     text.dedup_by(|line, before| line.is_empty() && before.is_empty());
     text.join("\n").trim_end().to_owned() + "\n"
 }
 
-/// Returns what a frame can't show.
+/// Returns the gaps of a frame and their reasons.
 pub(crate) fn remark(frame: &Frame) -> Option<String> {
     frame.is_denied.then(|| {
         "what processes wait for: no rights (root, or their user where ptrace(2) is allowed, may look)"
@@ -141,7 +141,7 @@ impl Canvas<'_> {
     }
 
     fn views(&mut self, y: u16, shown: View) {
-        // In a narrow terminal only the shown one has its name.
+        // In a narrow terminal only the current view has its name.
         let all: usize = View::ALL.iter().map(|view| view.name().len() + 3).sum();
         let is_narrow = all > usize::from(self.area.width);
         let mut x = 0;

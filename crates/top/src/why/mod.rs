@@ -1,4 +1,4 @@
-//! Why a process is busy: what it waits for, by what the kernel shows of it.
+//! Finds the cause of a process's wait in the kernel's files about it.
 
 pub(crate) mod kernel_text;
 
@@ -6,7 +6,7 @@ use kernel_text::{Call, Task};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// What a process does or waits for.
+/// The activity of a process, or the cause of its wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Cause {
@@ -43,7 +43,7 @@ impl Cause {
     }
 }
 
-/// What a descriptor leads to.
+/// The other end of a descriptor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Descriptor {
     File(String),
@@ -54,7 +54,7 @@ pub(crate) enum Descriptor {
         port: u16,
         own_port: u16,
     },
-    /// A unix connection: the path of its other end, and of this one.
+    /// A unix connection: the paths of the other end and of this one.
     Unix {
         peer: Option<String>,
         own: Option<String>,
@@ -62,17 +62,17 @@ pub(crate) enum Descriptor {
     Unknown,
 }
 
-/// What the kernel shows of a process at one moment.
+/// The kernel's data about a process at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub(crate) task: Task,
-    /// The kernel's function that it sleeps in, if it is shown.
+    /// The kernel's function in which it sleeps, if readable.
     pub(crate) function: String,
-    /// What its call waits on.
+    /// The descriptors of its system call.
     pub(crate) descriptors: Vec<Descriptor>,
 }
 
-/// A cause, and what exactly.
+/// A cause and its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Finding {
     pub(crate) cause: Cause,
@@ -91,7 +91,7 @@ const DATABASES: [(u16, &str); 9] = [
     (11211, "memcached"),
     (27017, "MongoDB"),
 ];
-/// Parts of the paths of their sockets.
+/// Parts of their sockets' paths.
 const DATABASE_PATHS: [&str; 7] = [
     "mysql",
     "mariadb",
@@ -103,7 +103,7 @@ const DATABASE_PATHS: [&str; 7] = [
 ];
 const HTTP_PORTS: [u16; 6] = [80, 443, 8000, 8080, 8443, 9200];
 
-/// Returns what a process waits for. `listen`: the address of its pool, which its own connections have.
+/// Returns the cause of a process's wait. `listen`: the pool's address, which the requests' connections share.
 pub(crate) fn find(evidence: &Evidence, listen: &str) -> Finding {
     let Evidence {
         task,
@@ -125,7 +125,7 @@ pub(crate) fn find(evidence: &Evidence, listen: &str) -> Finding {
         Call::Open => return of_function(function).unwrap_or(Finding::of(Cause::Disk, "")),
         Call::Descriptor | Call::Several | Call::Events | Call::Other => {}
     }
-    // A process that watches several is asked about the best known one.
+    // Of several watched descriptors, the best known one counts.
     let mut found: Vec<Finding> = descriptors.iter().map(|it| of_descriptor(it, listen)).collect();
     found.sort_by_key(|finding| finding.cause);
     let known = found.into_iter().find(|finding| finding.cause != Cause::Other);
@@ -189,7 +189,7 @@ fn is_database(path: &str) -> bool {
     DATABASE_PATHS.iter().any(is_named)
 }
 
-/// Returns what a function of the kernel waits for; its name is all that is known in a page fault.
+/// Returns the cause for a function of the kernel. In a page fault, nothing else is known.
 fn of_function(function: &str) -> Option<Finding> {
     const FUNCTIONS: [(&str, Cause); 10] = [
         ("futex", Cause::Lock),
