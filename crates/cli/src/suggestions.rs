@@ -21,8 +21,8 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
          why an application did not start",
     ),
     (
-        &["top", "monitor", "watch"],
-        "'forkyard status --watch --sort cpu' refreshes every second",
+        &["monitor", "watch", "htop"],
+        "'forkyard top' shows pools, workers and requests, and refreshes every second",
     ),
     (
         &["ps", "list", "ls", "pools", "workers", "info", "show"],
@@ -115,7 +115,7 @@ mod tests {
             ("stop", "tip: 'service forkyard stop'"),
             ("start", "tip: 'service forkyard start'"),
             ("log", "tip: 'forkyard logs' shows where"),
-            ("top", "tip: 'forkyard status --watch --sort cpu'"),
+            ("monitor", "tip: 'forkyard top'"),
             ("test", "tip: 'forkyard check'"),
         ] {
             let error = try_parse(vec!["forkyard".into(), word.into()]);
@@ -123,8 +123,8 @@ mod tests {
             assert!(text.contains(tip) && !text.contains("similar"), "{text}");
         }
         // Every proposed command exists.
-        let watch = ["forkyard", "status", "--watch", "--sort", "cpu"].map(Into::into);
-        assert!(try_parse(watch.to_vec()).is_ok());
+        let top = ["forkyard", "top"].map(Into::into);
+        assert!(try_parse(top.to_vec()).is_ok());
         let other = try_parse(vec!["forkyard".into(), "pool".into(), "list".into()]);
         let text = other.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(
