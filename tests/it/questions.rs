@@ -309,7 +309,7 @@ const ANSWERS: [&[&str]; 25] = [
     &["GET /slow.php"],
     &["www"],
     &["www"],
-    &["GET /die.php?", "SIGSEGV"],
+    &["GET /die.php", "SIGSEGV"],
     &["www", "SIGSEGV"],
     &["max-children", "all 2 of max_children are needed"],
     &["GET /ok.php"],
@@ -322,13 +322,14 @@ const ANSWERS: [&[&str]; 25] = [
     &["max_children: 2 -> 3"],
     &["192.0.2.9"],
     &["Core"],
-    &["no "],
+    &["How to solve it"],
     &["www"],
     &["worker-died"],
     &["requests", "access"],
     &["www"],
     &["jobs"],
-    &["PID"],
+    // It prints nothing.
+    &[],
     &["www would be replaced"],
     &["www"],
 ];
@@ -356,7 +357,7 @@ fn each_question_of_the_document_is_answered_by_its_command() {
             "[jobs]\nstore = \"{place}/jobs.db\"\nlisten = \"{place}/jobs.sock\"\n{user}[jobs.queue.mail]\npool = \"www\"\nscript = \"{place}/ok.php\"\n"
         );
         make_writable(dir);
-        let pool = format!("{pm}access.log = \"DIR/access\"\naccess.format = \"%R %m %r %s\"\n");
+        let pool = format!("{pm}access.log = \"DIR/access\"\naccess.format = \"%{{REMOTE_ADDR}}e %m %r %s\"\n");
         configure(dir, "", &pool, "") + &jobs
     });
     daemon.write("ok.php", "<?php echo 'fine';");
@@ -377,7 +378,9 @@ fn each_question_of_the_document_is_answered_by_its_command() {
     daemon.wait_for("max_children");
     let busy = until("a busy worker", || {
         let status = daemon.status(&["www"]);
-        let workers = status["pools"][0]["processes"].as_array()?.clone();
+        let workers = status["pools"][0]["generations"][0]["workers"]
+            .as_array()?
+            .clone();
         let busy = workers
             .iter()
             .find(|it| it["uri"].as_str().is_some_and(|uri| uri.contains("slow")))?;
@@ -411,8 +414,8 @@ fn each_question_of_the_document_is_answered_by_its_command() {
                 .map(|word| word.replace("PID", &busy.to_string()))
                 .filter(|word| !text.contains(word.as_str()))
                 .collect();
-            (!missing.is_empty())
-                .then(|| format!("{question}\n$ {line}\n{code:?} {text}\nlacks {missing:?}\n"))
+            let is_answered = missing.is_empty() && (code == Some(0) || !words.is_empty());
+            (!is_answered).then(|| format!("{question}\n$ {line}\n{code:?} {text}\nlacks {missing:?}\n"))
         })
         .collect();
     assert!(failures.is_empty(), "{}", failures.join("\n"));
