@@ -49,6 +49,14 @@ pub(super) struct Status {
     pub(super) has_no_huge_pages: bool,
 }
 
+/// Bits of the signals of faults.
+const FAULTS: u64 =
+    bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL) | bit(libc::SIGABRT);
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
 impl Status {
     pub(super) fn of(text: &[u8]) -> Status {
         let mut status = Status::default();
@@ -90,11 +98,11 @@ impl Status {
         (self.swapped == 0).then_some(self.pages)
     }
 
-    /// Flags matter only for caught signals and SIGCHLD.
+    /// Flags matter only for caught signals and SIGCHLD. A fault's handler matters only to a process that dies.
     pub(super) fn may_differ(&self, now: &Status, signal: usize) -> bool {
         let bit = 1 << (signal - 1);
         let differs = (self.ignored ^ now.ignored) | (self.caught ^ now.caught);
-        (differs | self.caught) & bit != 0 || signal == libc::SIGCHLD as usize
+        (differs | self.caught & !FAULTS) & bit != 0 || signal == libc::SIGCHLD as usize
     }
 }
 
