@@ -338,3 +338,22 @@ fn keys_are_obeyed_in_a_terminal() {
     tmux.press(&["q"]);
     wait_until("its end", || tmux.run(&["list-sessions"]).is_empty());
 }
+
+#[test]
+fn a_terminal_that_closes_ends_the_view() {
+    let daemon = php(1);
+    let top = format!(
+        "{} top -c {}",
+        env!("CARGO_BIN_EXE_forkyard"),
+        daemon.dir.join("forkyard.toml").display()
+    );
+    // With and without the signal.
+    for begin in ["", "trap '' HUP; "] {
+        let tmux = Tmux::start(&daemon.dir, &format!("{begin}exec {top}"));
+        tmux.wait_for("no requests in flight");
+        let pid = tmux.run(&["display-message", "-p", "#{pane_pid}"]);
+        let pid: u32 = pid.trim().parse().expect("a pid");
+        drop(tmux);
+        process::wait_for_end(pid);
+    }
+}

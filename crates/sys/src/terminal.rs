@@ -1,7 +1,39 @@
-//! Terminal size.
+//! Terminals: their size and their input.
 
+use super::error::{Error, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::IsTerminal;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// The input of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    Nothing,
+    Ready,
+    /// The terminal is gone. Reading returns at once, for ever.
+    HungUp,
+}
+
+/// Waits for input, at most `limit`. A signal ends the wait.
+///
+/// # Errors
+/// poll(2).
+pub fn wait_for_input(terminal: BorrowedFd<'_>, limit: Duration) -> Result<Input> {
+    let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+    let mut watched = [PollFd::new(terminal, PollFlags::POLLIN)];
+    match poll(&mut watched, timeout) {
+        Ok(0) | Err(Errno::EINTR) => return Ok(Input::Nothing),
+        Ok(_) => {}
+        Err(errno) => return Err(Error::new("poll", "terminal", errno)),
+    }
+    let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    Ok(match watched[0].revents() {
+        Some(flags) if flags.intersects(gone) => Input::HungUp,
+        _ => Input::Ready,
+    })
+}
 
 /// Number of columns, `None` if unknown.
 pub fn columns(output: &(impl IsTerminal + AsRawFd)) -> Option<usize> {

@@ -6,10 +6,13 @@ use crate::readings::Readings;
 use crate::screen::{Effect, Press, Screen};
 use crate::source::{Source, SourceError};
 use crate::view::{self, Theme, View};
+use forkyard_sys::terminal::{Input, wait_for_input};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGTERM};
-use std::io;
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,10 +68,20 @@ pub(crate) fn run(
         screen: Screen::new(view),
         sender,
     };
+    let keys = keys()?;
     let mut terminal = ratatui::try_init()?;
-    let result = window.run(&mut terminal, &news, &is_over, &wants_routes);
+    let result = window.run(&mut terminal, &keys, &news, &is_over, &wants_routes);
     ratatui::try_restore()?;
     result
+}
+
+/// Opens the terminal that keys come from, as crossterm does.
+fn keys() -> io::Result<OwnedFd> {
+    let input = io::stdin();
+    match input.is_terminal() {
+        true => input.as_fd().try_clone_to_owned(),
+        false => Ok(File::open("/dev/tty")?.into()),
+    }
 }
 
 struct Reader {
@@ -110,6 +123,7 @@ impl Window {
     fn run(
         &mut self,
         terminal: &mut DefaultTerminal,
+        keys: &OwnedFd,
         news: &Receiver<News>,
         is_over: &AtomicBool,
         wants_routes: &AtomicBool,
@@ -120,7 +134,12 @@ impl Window {
                 self.draw(terminal)?;
             }
             is_stale = false;
-            if event::poll(TURN)? {
+            // Without a terminal crossterm reads for ever.
+            let input = wait_for_input(keys.as_fd(), TURN).map_err(io::Error::other)?;
+            if input == Input::HungUp {
+                return Ok(());
+            }
+            while event::poll(Duration::ZERO)? {
                 let event = event::read()?;
                 is_stale = true;
                 if self.handle(&event) {
