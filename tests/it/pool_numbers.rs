@@ -287,7 +287,7 @@ fn clients_that_leave_and_requests_that_take_too_long_are_counted() {
     let site = Site::start(settings, &["run"]);
     site.daemon.write(
         "big.php",
-        "<?php file_put_contents($_GET['in'], ''); for ($i = 0; $i < 4000; $i++) { echo str_repeat('x', 10000); }",
+        "<?php echo str_repeat('x', 100000); file_put_contents($_GET['in'], ''); for ($i = 0; $i < 4000; $i++) { echo str_repeat('x', 10000); }",
     );
     let begun = site.daemon.dir.join("big");
     let query = format!("in={}", begun.display());
@@ -301,6 +301,14 @@ fn clients_that_leave_and_requests_that_take_too_long_are_counted() {
     assert!(numbers.bytes_in > 100 && numbers.bytes_out > 1_000);
     let mut late = site.hold("late");
     assert!(late.answer().expect("an answer").text().contains("504"));
+    let before = numbers.bytes_out;
     let numbers = site.settled(2);
-    assert_eq!((numbers.timed_out, numbers.requests.none), (1, 1), "{numbers:?}");
+    // The worker has answered with 504.
+    let classes = &numbers.requests;
+    assert_eq!(
+        (numbers.timed_out, classes.server_error, classes.none),
+        (1, 1, 0),
+        "{numbers:?}"
+    );
+    assert!(numbers.bytes_out > before);
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Descriptors sent with the message: the status listener, the pool's listening socket, the read-only scoreboard, the
-/// log channel. A 503 responder of a pool with an access log receives one more: the log.
+/// log channel. A 503 responder also receives the writable scoreboard, and the access log if the pool has one.
 pub(crate) const DESCRIPTORS: usize = 4;
 
 /// The failure that a 503 responder reports for every request except status and ping. The channel sends an update after

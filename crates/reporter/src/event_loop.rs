@@ -8,8 +8,8 @@ use forkyard_base::tick::Tick;
 use forkyard_host::confine::{self, Helper};
 use forkyard_host::listen::{AcceptPause, may_connect};
 use forkyard_host::logs::Log;
-use forkyard_scoreboard::Reader;
 use forkyard_scoreboard::status::Snapshot;
+use forkyard_scoreboard::{GatePage, Reader};
 use forkyard_sys::fd::receive_with;
 use forkyard_sys::socket::{self, Progress};
 use forkyard_sys::{Error, clock, identity, title};
@@ -51,10 +51,15 @@ pub fn run(channel: OwnedFd) -> Result<(), Error> {
     let (brief, descriptors) = receive(&channel)?;
     title::take_name(&brief.process_name);
     title::set(&brief.title);
-    let ([status, pool, board, messages], shelf) = descriptors;
+    let ([status, pool, board, messages], mut more) = descriptors;
     Log::install().send_to_master(messages);
     let board = Reader::map(board.as_fd(), brief.slots as usize)?;
     become_user(&brief)?;
+    let shelf = (more.len() > 1).then(|| more.pop()).flatten();
+    let counts = match more.pop() {
+        Some(memory) if board.has_numbers() => Some(GatePage::map(memory.as_fd(), brief.slots as usize)?),
+        _ => None,
+    };
     let access = brief.access.clone().zip(shelf);
     let recorder = access.map(|(access, shelf)| {
         let recorder = Recorder::new(access, brief.pool.clone(), brief.log_limit, shelf, board.header());
@@ -63,12 +68,12 @@ pub fn run(channel: OwnedFd) -> Result<(), Error> {
     if let Err(missing) = confine::keep_to(Helper::Reporter) {
         log::debug!("the reporter is confined less than it could be: {missing}");
     }
-    let mut reporter = Reporter::begin(&brief, channel, status, pool, board, recorder)?;
+    let mut reporter = Reporter::begin(&brief, channel, status, pool, board, counts, recorder)?;
     reporter.serve()
 }
 
-/// The descriptors of every reporter, and the access log's.
-type Descriptors = ([OwnedFd; DESCRIPTORS], Option<OwnedFd>);
+/// The descriptors of every reporter, and those of a 503 responder.
+type Descriptors = ([OwnedFd; DESCRIPTORS], Vec<OwnedFd>);
 
 fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
     let wrong = |what: &str| Error::new("recvmsg", format!("the master's message: {what}"), Errno::EBADMSG);
@@ -76,13 +81,10 @@ fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
     let received = receive_with(channel.as_fd(), &mut buffer, true)?;
     let brief = serde_json::from_slice(&buffer[..received.bytes]).map_err(|e| wrong(&e.to_string()))?;
     let mut descriptors = received.descriptors;
-    let shelf = match descriptors.len() > DESCRIPTORS {
-        true => descriptors.pop(),
-        false => None,
-    };
+    let more = descriptors.split_off(DESCRIPTORS.min(descriptors.len()));
     let descriptors = descriptors.try_into();
     let descriptors = descriptors.map_err(|_| wrong("the number of descriptors"))?;
-    Ok((brief, (descriptors, shelf)))
+    Ok((brief, (descriptors, more)))
 }
 
 /// Changes permanently to the brief's user.
@@ -112,6 +114,8 @@ struct Reporter<'b> {
     status: OwnedFd,
     pool: OwnedFd,
     board: Reader,
+    /// For refused requests.
+    counts: Option<GatePage>,
     clients: HashMap<usize, ReporterClient>,
     next: usize,
     idle_since: Tick,
@@ -122,17 +126,26 @@ struct Reporter<'b> {
     recorder: Option<RefCell<Recorder>>,
 }
 
+/// Counts and logs a request.
 #[derive(Debug)]
-struct LoggedRequest<'r> {
-    recorder: &'r RefCell<Recorder>,
+struct SeenRequest<'r> {
+    recorder: Option<&'r RefCell<Recorder>>,
+    counts: Option<&'r GatePage>,
     board: &'r Reader,
     begun: Tick,
     peer: Option<IpAddr>,
 }
 
-impl Witness for LoggedRequest<'_> {
+impl Witness for SeenRequest<'_> {
+    fn refused(&self, output: &[u8]) {
+        if let Some(counts) = self.counts {
+            counts.gate().refused(output.len() as u64);
+        }
+    }
+
     fn answered(&self, params: &Params, output: &[u8]) {
-        let mut recorder = self.recorder.borrow_mut();
+        let Some(recorder) = self.recorder else { return };
+        let mut recorder = recorder.borrow_mut();
         recorder.begin(self.begun);
         recorder.describe(&description(params), params, self.peer);
         recorder.output(output);
@@ -148,6 +161,7 @@ impl<'b> Reporter<'b> {
         status: OwnedFd,
         pool: OwnedFd,
         board: Reader,
+        counts: Option<GatePage>,
         recorder: Option<RefCell<Recorder>>,
     ) -> Result<Reporter<'b>, Error> {
         let failed = |error: std::io::Error| Error::from_io("epoll_ctl", "", &error);
@@ -165,6 +179,7 @@ impl<'b> Reporter<'b> {
             status,
             pool,
             board,
+            counts,
             clients: HashMap::new(),
             next: FIRST_CLIENT,
             idle_since: clock::now(),
@@ -366,17 +381,18 @@ impl<'b> Reporter<'b> {
     }
 
     fn exchange(&self, client: &mut ReporterClient) -> Outcome {
-        let line = self.recorder.as_ref().map(|recorder| LoggedRequest {
-            recorder,
+        let wants_peer = |recorder: &RefCell<Recorder>| recorder.borrow().wants_peer();
+        let seen = SeenRequest {
+            recorder: self.recorder.as_ref(),
+            counts: self.counts.as_ref(),
             board: &self.board,
             begun: client.since,
-            peer: match recorder.borrow().wants_peer() {
+            peer: match self.recorder.as_ref().is_some_and(wants_peer) {
                 true => socket::peer_address(client.socket.as_fd()).ok().flatten(),
                 false => None,
             },
-        });
-        let witness = line.as_ref().map(|line| line as &dyn Witness);
-        let pages = Pages::new(self.brief, self.refusal.as_ref(), witness);
+        };
+        let pages = Pages::new(self.brief, self.refusal.as_ref(), Some(&seen));
         let mut snapshot = || self.snapshot();
         let mut buffer = [0; READ_BYTES];
         let mut outcome = Outcome::More;

@@ -23,6 +23,9 @@ pub(crate) struct Pages<'b> {
 }
 
 pub(super) trait Witness: fmt::Debug {
+    /// Counts a refused request.
+    fn refused(&self, output: &[u8]);
+
     /// Logs the answer to a request. `output` starts with the header.
     fn answered(&self, params: &Params, output: &[u8]);
 }
@@ -73,7 +76,11 @@ impl<'b> Pages<'b> {
         } else if status_path.is_some_and(|path| path.as_bytes() == uri) {
             status::status(method, param(b"QUERY_STRING"), &snapshot())
         } else if let Some(refusal) = self.refusal {
-            return refuse(refusal, method);
+            let page = refuse(refusal, method);
+            if let Some(witness) = self.witness {
+                witness.refused(&page.output);
+            }
+            return page;
         } else {
             let body: &[u8] = if method == b"HEAD" { b"" } else { NOT_FOUND_BODY };
             return Page {

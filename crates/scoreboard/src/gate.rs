@@ -114,6 +114,17 @@ impl<'a> Gate<'a> {
         stopwatch::total(self.load(gate::SATURATED), now)
     }
 
+    /// Counts a request that was refused because no worker could start.
+    pub fn refused(&self, sent: u64) {
+        self.word(gate::REFUSED).fetch_add(1, Ordering::Relaxed);
+        self.word(gate::REFUSED_BYTES).fetch_add(sent, Ordering::Relaxed);
+    }
+
+    /// Returns the number of refused requests, and the bytes of their answers.
+    pub fn count_refused(&self) -> (u64, u64) {
+        (self.load(gate::REFUSED), self.load(gate::REFUSED_BYTES))
+    }
+
     /// Returns how long a connection was known to wait, in nanoseconds.
     pub fn queue_ns(&self) -> u64 {
         self.load(gate::QUEUE_TOTAL)

@@ -9,8 +9,8 @@
 //! | page | words in use | for |
 //! | --- | --- | --- |
 //! | header | 0–33, 64–511 | status, refusals, bits of slots |
-//! | slot | 0–506 | the present worker and its request |
-//! | gate | 0–472 | busy slots, saturated time, waits |
+//! | slot | 0–507 | the present worker and its request |
+//! | gate | 0–474 | busy slots, saturated time, waits, refused requests |
 //! | numbers | 0–1038, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
 //! | received | all | the bytes of a request whose worker was killed |
 
@@ -157,6 +157,8 @@ pub mod slot {
     /// Paths of the last refusals, and bytes per path.
     pub const REFUSED_PATHS: usize = REFUSED_LAST + CAUSES;
     pub const REFUSED_ROOM: usize = 64;
+    /// Bytes of the 504 that a worker sent at its end; 0 for none.
+    pub const LAST_ANSWER: usize = REFUSED_PATHS + CAUSES * REFUSED_ROOM / 8;
     /// First word and size in bytes of: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -188,6 +190,9 @@ pub mod gate {
     pub const MEASURED: usize = HIGHEST + 1;
     pub const MEASUREMENTS: usize = MEASURED + 1;
     pub const MEASUREMENTS_KEPT: usize = 16;
+    /// Requests that a responder refused because no worker could start, and the bytes of its answers.
+    pub const REFUSED: usize = MEASUREMENTS + MEASUREMENTS_KEPT;
+    pub const REFUSED_BYTES: usize = REFUSED + 1;
 }
 
 /// Words of a slot's numbers, written by its workers. They go on when another worker gets the slot.
@@ -249,11 +254,11 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= slot::PROGRAM && slot::REFUSED_PATHS + CAUSES * slot::REFUSED_ROOM / 8 <= PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::LAST_ANSWER < PAGE_WORDS);
         const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::RETIRE) };
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
-        const { assert!(gate::MEASUREMENTS + gate::MEASUREMENTS_KEPT <= PAGE_WORDS) };
+        const { assert!(gate::REFUSED_BYTES < PAGE_WORDS) };
         const { assert!(numbers::TIMED_OUT < numbers::ROUTE_KEYS) };
         const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
         const END: usize =

@@ -21,6 +21,6 @@ pub mod status;
 pub mod stopwatch;
 
 pub use gate::Gate;
-pub use mapping::{Board, Counting, Reader, Slot, sender_offset};
+pub use mapping::{Board, Counting, GatePage, Reader, Slot, sender_offset};
 pub use numbers::{Counters, FinishedRequest};
 pub use stage::RequestStage;

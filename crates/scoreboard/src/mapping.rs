@@ -7,7 +7,7 @@ use super::layout::{
 };
 use super::numbers::Counters;
 use forkyard_base::tick::Tick;
-use forkyard_protocol::numbers::Numbers;
+use forkyard_protocol::numbers::{Numbers, StatusClass};
 use forkyard_sys::Result;
 use forkyard_sys::received::{MOST_BYTES, PAGES};
 use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words, size_in_pages};
@@ -28,6 +28,28 @@ pub struct Counting {
     gate: Words,
     numbers: Words,
     slots: usize,
+}
+
+/// A 503 responder's mapping of the gate page.
+#[derive(Debug)]
+pub struct GatePage {
+    words: Words,
+    slots: usize,
+}
+
+impl GatePage {
+    /// Maps it.
+    ///
+    /// # Errors
+    /// mmap(2).
+    pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<GatePage> {
+        let words = Words::map_writable(memory, gate_page(slots), 1)?;
+        Ok(GatePage { words, slots })
+    }
+
+    pub fn gate(&self) -> Gate<'_> {
+        Gate::new(self.words.words(), self.slots)
+    }
 }
 
 impl Counting {
@@ -151,6 +173,10 @@ impl Board {
         if let Some(gate) = self.gate() {
             sum.saturated_ns = gate.saturated_ns(now);
             sum.queue_ns = gate.queue_ns();
+            let (requests, bytes) = gate.count_refused();
+            let refused = &mut sum.classes[StatusClass::ServerError.index()];
+            *refused = refused.saturating_add(requests);
+            sum.bytes_out = sum.bytes_out.saturating_add(bytes);
         }
         sum
     }
@@ -218,9 +244,10 @@ impl Slot {
         })
     }
 
-    /// Records the senders of fatal signals in the page, and the requests that they end.
+    /// Records the senders of fatal signals in the page, and the requests and answers that they end.
     pub fn note_senders(&self) {
         self.page.note_senders_at(slot::SENDER);
+        self.page.count_last_answer_at(slot::LAST_ANSWER);
         if let Some(received) = &self.received {
             received.keep_received();
         }

@@ -9,6 +9,7 @@ use super::{slot_reader, stopwatch};
 use forkyard_base::scale::{BUCKETS, bucket};
 use forkyard_base::tick::Tick;
 use forkyard_protocol::numbers::{Histogram, Numbers, StatusClass};
+use forkyard_sys::timeout_responder;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -140,11 +141,17 @@ impl<'a> Counters<'a> {
         };
         if is_request {
             let run = now.since(Tick::from_nanos(slot_reader::word(page, slot::TAKEN)));
+            let last_answer = slot_reader::word(page, slot::LAST_ANSWER);
             self.finished(&FinishedRequest {
                 run: Some(run),
                 ended: now,
+                class: match last_answer {
+                    0 => StatusClass::None,
+                    _ => StatusClass::ServerError,
+                },
                 ..FinishedRequest::default()
             });
+            self.transferred(0, last_answer.min(timeout_responder::MAX_BYTES as u64));
             let routes = self.routes();
             let request = RouteUse {
                 run,

@@ -1,7 +1,7 @@
 //! Shared memory: a sealed memfd, mapped as atomic 64-bit words, so that hostile processes can't cause data races.
 
 use super::error::{Error, Named, Result};
-use super::{received, sender};
+use super::{received, sender, timeout_responder};
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::SealFlag;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -128,6 +128,13 @@ impl Words {
         }
     }
 
+    /// Keeps the bytes of a last answer in a word ([`timeout_responder`]).
+    pub fn count_last_answer_at(&self, index: usize) {
+        if let Some(word) = self.words().get(index) {
+            timeout_responder::count_in(word);
+        }
+    }
+
     /// Keeps the bytes of requests in the first words ([`received`]).
     pub fn keep_received(&self) {
         if let Some(place) = self.words().first_chunk() {
@@ -139,6 +146,7 @@ impl Words {
 impl Drop for Words {
     fn drop(&mut self) {
         sender::forget(self.words());
+        timeout_responder::forget(self.words());
         received::forget(self.words());
     }
 }

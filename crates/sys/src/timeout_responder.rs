@@ -11,7 +11,10 @@ use super::sender;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicUsize, Ordering, compiler_fence};
+use std::ptr;
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, compiler_fence,
+};
 
 /// Limit on an answer.
 pub const MAX_BYTES: usize = 512;
@@ -27,6 +30,8 @@ static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static BEGUN: AtomicBool = AtomicBool::new(false);
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
 static PASSED_ON: AtomicBool = AtomicBool::new(false);
+/// A word of shared memory for the number of sent bytes.
+static SENT: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 static BYTES: [AtomicU8; MAX_BYTES] = [const { AtomicU8::new(0) }; MAX_BYTES];
 
@@ -40,6 +45,21 @@ pub fn install() {
     );
     // SAFETY: the handler makes only async-signal-safe calls and uses only atomics.
     let _ = unsafe { sigaction(Signal::SIGTERM, &action) };
+}
+
+/// Keeps the number of sent bytes in this word of shared memory, which must stay mapped until [`forget`].
+pub(crate) fn count_in(word: &AtomicU64) {
+    SENT.store(ptr::from_ref(word).cast_mut(), Ordering::Release);
+}
+
+/// Call before these words are unmapped.
+pub(crate) fn forget(words: &[AtomicU64]) {
+    if words
+        .as_ptr_range()
+        .contains(&SENT.load(Ordering::Relaxed).cast_const())
+    {
+        SENT.store(ptr::null_mut(), Ordering::Release);
+    }
 }
 
 /// Sets the answer (empty if too long) while no request is armed.
@@ -151,8 +171,12 @@ fn send_answer(socket: libc::c_int) {
         let count = unsafe { libc::send(socket, bytes.as_ptr().add(sent).cast(), length - sent, flags) };
         match usize::try_from(count) {
             Ok(count) if count > 0 => sent += count,
-            _ => return,
+            _ => break,
         }
+    }
+    // SAFETY: the word is mapped until `forget`.
+    if let Some(word) = unsafe { SENT.load(Ordering::Acquire).as_ref() } {
+        word.store(sent as u64, Ordering::Relaxed);
     }
 }
 

@@ -68,6 +68,12 @@ fn refusals_are_in_the_access_log() {
     assert!(words[10].parse::<u64>().is_ok_and(|micros| micros > 0), "{line}");
     assert_eq!(words[11], "-");
     assert_eq!(written.lines().count(), 2, "{written}");
+    let numbers = &broken.daemon.status(&["www"])["pools"][0]["numbers"];
+    assert_eq!(numbers["requests"]["5xx"], 2, "{numbers}");
+    assert!(
+        numbers["bytes_out"].as_u64().is_some_and(|bytes| bytes > 300),
+        "{numbers}"
+    );
     fs::rename(&path, log.path().join("old.log")).expect("rename");
     broken.daemon.signal(Signal::SIGUSR1);
     broken.daemon.wait_for("access log file re-opened");

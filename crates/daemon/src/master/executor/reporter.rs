@@ -203,6 +203,7 @@ impl Reporters {
         let mut descriptors = vec![own, workers, &readable, &pipes.messages_in];
         if brief.refusal.is_some() {
             set_nonblocking(theirs.as_fd(), true)?;
+            descriptors.push(&resources.board.memory().writable);
             descriptors.extend(pipes.access.as_ref().map(Handout::shelf));
         }
         let descriptors: Vec<RawFd> = descriptors.into_iter().map(AsRawFd::as_raw_fd).collect();
