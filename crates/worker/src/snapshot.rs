@@ -48,6 +48,39 @@ pub fn summary(
     )
 }
 
+/// The status of a pool that has had no worker yet.
+pub fn unused(
+    pool: &str,
+    process_manager: &'static str,
+    started: u64,
+    queue: diag::ListenQueue,
+    has_peak: bool,
+) -> Snapshot {
+    Snapshot {
+        pool: pool.to_owned(),
+        process_manager,
+        start: started as i64,
+        now: clock::epoch_seconds() as i64,
+        utc_offset_s: clock::utc_offset_seconds(),
+        accepted: 0,
+        listen_queue: ListenQueue {
+            current: queue.current,
+            max: queue.current,
+            len: queue.limit,
+        },
+        idle: 0,
+        active: 0,
+        total: 0,
+        max_active: 0,
+        max_children_reached: 0,
+        slow: 0,
+        memory_peak: has_peak.then_some(0),
+        in_flight: None,
+        quiet: 0,
+        workers: Vec::new(),
+    }
+}
+
 fn gather(
     pool: &str,
     process_manager: &'static str,
@@ -84,17 +117,12 @@ fn gather(
         each(&entry);
     }
     let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    let unused = unused(pool, process_manager, started, queue, has_peak);
     Snapshot {
-        pool: pool.to_owned(),
-        process_manager,
-        start: started as i64,
-        now: clock::epoch_seconds() as i64,
-        utc_offset_s: clock::utc_offset_seconds(),
         accepted,
         listen_queue: ListenQueue {
-            current: queue.current,
             max: small(max_queue).max(queue.current),
-            len: queue.limit,
+            ..unused.listen_queue
         },
         idle,
         active,
@@ -105,7 +133,7 @@ fn gather(
         memory_peak: has_peak.then_some(memory_peak),
         in_flight,
         quiet,
-        workers: Vec::new(),
+        ..unused
     }
 }
 

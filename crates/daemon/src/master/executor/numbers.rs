@@ -43,18 +43,16 @@ impl Pools {
             let Some(generation) = serving.filter(|it| !it.has_applications()) else {
                 continue;
             };
-            let Some(resources) = &generation.resources else {
-                continue;
-            };
             let settings = &generation.settings;
-            let snapshot = snapshot::summary(
-                &pool.name,
-                settings.pool.pm.name(),
-                settings.started,
-                &resources.board,
-                queues.get(pool.name.as_str()).copied().unwrap_or_default(),
-                settings.pool.application.has_memory_peak(),
-            );
+            let (name, manager, started) = (&pool.name, settings.pool.pm.name(), settings.started);
+            let queue = queues.get(name.as_str()).copied().unwrap_or_default();
+            let has_peak = settings.pool.application.has_memory_peak();
+            let snapshot = match &generation.resources {
+                Some(resources) => {
+                    snapshot::summary(name, manager, started, &resources.board, queue, has_peak)
+                }
+                None => snapshot::unused(name, manager, started, queue, has_peak),
+            };
             pages.insert(pool.name.clone(), PoolPage::from(&snapshot));
         }
         pages
