@@ -394,4 +394,15 @@ fn owners_see_the_crashes_of_their_own_pools() {
     assert_eq!(code, Some(70), "{said}");
     assert_contains(&said, "there is no report of error");
     assert_eq!(as_owner(&["crashes", "theirs"]).1, "no worker has died at work\n");
+    let (code, said) = as_owner(&["status", "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let status: Value = serde_json::from_str(&said).expect("JSON");
+    let pools: Vec<_> = status["pools"].as_array().expect("pools").iter().collect();
+    assert_eq!(pools.len(), 1, "{said}");
+    assert_eq!(pools[0]["name"], "mine");
+    assert!(
+        pools[0]["numbers"]["requests"]["none"].as_u64() >= Some(1),
+        "{said}"
+    );
+    assert!(status["config"] == "" && status["log"].is_null(), "{said}");
 }

@@ -315,7 +315,7 @@ const ANSWERS: [&[&str]; 25] = [
     &["GET /ok.php"],
     &["last reload", "refused"],
     &["last hour: ", "waited"],
-    &["www"],
+    &["pool=\"www\",class=\"5xx\""],
     &["GET /ok.php", "P95"],
     &["up "],
     &["runs, pid "],
@@ -357,7 +357,8 @@ fn each_question_of_the_document_is_answered_by_its_command() {
             "[jobs]\nstore = \"{place}/jobs.db\"\nlisten = \"{place}/jobs.sock\"\n{user}[jobs.queue.mail]\npool = \"www\"\nscript = \"{place}/ok.php\"\n"
         );
         make_writable(dir);
-        let pool = format!("{pm}access.log = \"DIR/access\"\naccess.format = \"%{{REMOTE_ADDR}}e %m %r %s\"\n");
+        let pool =
+            format!("{pm}access.log = \"DIR/access\"\naccess.format = \"%{{REMOTE_ADDR}}e %m %r %s\"\n");
         configure(dir, "", &pool, "") + &jobs
     });
     daemon.write("ok.php", "<?php echo 'fine';");
@@ -402,7 +403,10 @@ fn each_question_of_the_document_is_answered_by_its_command() {
                 )
                 .replace("PID", &busy.to_string());
             if line.starts_with("forkyard ") {
-                line += &format!(" -c {config}");
+                line = match line.split_once(" | ") {
+                    Some((first, rest)) => format!("{first} -c {config} | {rest}"),
+                    None => format!("{line} -c {config}"),
+                };
             }
             let mut shell = Command::new("sh");
             shell

@@ -106,6 +106,8 @@ impl Crash {
         let doing = match (self.work.is_job, self.work.request()) {
             (true, _) => format!("it ran {}?{}", self.work.path, self.work.query),
             (false, request) if request.is_empty() => "it was at work".to_owned(),
+            // The worker that had passed the request on may have begun another by now.
+            (false, request) if self.is_program => format!("the pool served {request}"),
             (false, request) => format!("it served {request}"),
         };
         let (when, doing) = match self.cause {

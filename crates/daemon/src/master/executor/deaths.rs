@@ -229,6 +229,7 @@ impl Processes {
             generation: worker.generation,
             uptime,
             doing,
+            is_ordered: worker.told.is_some(),
             sender,
             report,
         };

@@ -10,6 +10,7 @@ use super::services::Services;
 use super::sources::Source;
 use forkyard_core::master::event::{Event, GenerationId, PoolId, WorkerId};
 use forkyard_core::master::pool_restart::RestartRequest;
+use forkyard_core::master::secrets::without_secret;
 use forkyard_host::logs::parse_message;
 use forkyard_protocol::accept_notify::AcceptNotice;
 use forkyard_scoreboard::slot_reader;
@@ -133,10 +134,19 @@ impl Pools {
 
     /// The request in a worker's slot: `, script '/x.php' (request: "GET /x.php")`.
     pub(super) fn request_of(&self, id: WorkerId) -> String {
+        self.request_as(id, |request| request)
+    }
+
+    /// Like [`Pools::request_of`], without the values of secrets.
+    pub(super) fn redacted_request_of(&self, id: WorkerId) -> String {
+        self.request_as(id, |request| without_secret("REQUEST_URI", &request))
+    }
+
+    fn request_as(&self, id: WorkerId, shown: impl FnOnce(String) -> String) -> String {
         let page = self.workers.get(&id).and_then(|worker| self.page(worker));
         page.map(slot_reader::read).map_or_else(String::new, |entry| {
             let (request, script) = request_and_script(&entry);
-            format!(", script '{script}' (request: \"{request}\")")
+            format!(", script '{script}' (request: \"{}\")", shown(request))
         })
     }
 }

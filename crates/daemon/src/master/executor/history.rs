@@ -10,6 +10,7 @@ use forkyard_protocol::control::Answer;
 use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_protocol::program::Program;
 use forkyard_sys::invocation;
+use nix::sys::signal::Signal;
 use std::time::Duration;
 
 /// The running program. `None`: its file is unknown.
@@ -54,7 +55,7 @@ impl Context {
         let of_worker = |worker: WorkerId, kind, text: String| {
             let generation = pools.workers.get(&worker).map(|it| it.generation)?;
             let (_, pid) = pools.name_worker(worker);
-            let detail = format!("child {pid}{}", pools.request_of(worker));
+            let detail = format!("child {pid}{}", pools.redacted_request_of(worker));
             Some(of_generation(generation, kind, text).with_detail(detail))
         };
         Some(match notice {
@@ -131,12 +132,14 @@ impl Context {
         })
     }
 
-    /// The event of a worker that ended by itself, but not with exit code 0.
+    /// The event of a worker that ended by itself, but not with exit code 0. A worker that the master has ended by a signal
+    /// has another event, or none.
     fn death(&self, worker: WorkerId, exit: Ended) -> Option<Happening> {
         let death = self.processes.deaths.get(&worker)?;
         let sender = death.sender.as_ref();
         let text = match (exit, sender) {
             (Ended::Code(0) | Ended::Unknown, _) => return None,
+            (Ended::Signal { number, .. }, _) if death.is_ordered && is_an_order(number) => return None,
             (Ended::Signal { number, .. }, Some((sent, _))) if number == *sent => {
                 format!("a worker exited {}, which was sent to it", how(exit))
             }
@@ -159,10 +162,23 @@ impl Pools {
         settings.identity.as_ref().map(|identity| identity.uid)
     }
 
+    /// Whether the processes of a pool with this name run as a user.
+    pub(super) fn is_run_by(&self, name: &str, uid: u32) -> bool {
+        let name = name.to_owned();
+        let mut named = self.by_id.of(&name);
+        named.any(|(id, _)| self.user_of_pool(id) == Some(uid))
+    }
+
     fn user_of_pool(&self, id: PoolId) -> Option<u32> {
         let pool = self.by_id.get(&id)?;
         self.user_of(pool.serving.or(pool.latest)?)
     }
+}
+
+/// Whether the master ends workers by this signal.
+fn is_an_order(signal: i32) -> bool {
+    let orders = [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGQUIT];
+    orders.map(|order| order as i32).contains(&signal)
 }
 
 fn seconds(duration: Duration) -> String {

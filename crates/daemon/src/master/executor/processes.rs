@@ -41,6 +41,8 @@ pub(super) struct Death {
     pub(super) uptime: Duration,
     pub(super) generation: GenerationId,
     pub(super) doing: Option<String>,
+    /// The master has ended it.
+    pub(super) is_ordered: bool,
     /// The signal and its sender: `process 12 (kill), user id 0`.
     pub(super) sender: Option<(i32, String)>,
     /// Its report, if it died at work.

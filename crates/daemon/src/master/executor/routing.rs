@@ -225,7 +225,7 @@ impl Executor {
                     let orphans = self.orphans.count();
                     let mut status = self.status_source().status(&orphans, &views);
                     if let Rights::Own(uid) = self.control.rights(asker) {
-                        self.applications.leave_own(&mut status, uid);
+                        self.applications.leave_own(&self.context.pools, &mut status, uid);
                     }
                     self.answer(asker, &Answer::Status(Box::new(status)));
                 }

@@ -3,6 +3,7 @@
 use super::super::context::Context;
 use super::super::effect::{Effect, StatusAsker};
 use super::super::helper_id::HelperId;
+use super::super::pools::Pools;
 use super::super::programs::Programs;
 use super::super::services::Services;
 use super::{AppPool, Applications, Asker, PendingStatus};
@@ -162,14 +163,18 @@ impl Applications {
         }
     }
 
-    /// Reduces a status to a user's own applications.
-    pub(in crate::master::executor) fn leave_own(&self, status: &mut Status, uid: u32) {
+    /// Reduces a status to a user's own pools and applications.
+    pub(in crate::master::executor) fn leave_own(&self, pools: &Pools, status: &mut Status, uid: u32) {
         status.config.clear();
         status.skipped.clear();
         (status.last_reload, status.daemon) = (None, None);
         (status.log, status.replaced) = (None, false);
-        status.pools.retain(|pool| pool.applications.is_some());
-        for pool in &mut status.pools {
+        let is_own = |name: &str| pools.is_run_by(name, uid);
+        status
+            .pools
+            .retain(|pool| pool.applications.is_some() || is_own(&pool.name));
+        let shared = status.pools.iter_mut().filter(|pool| pool.applications.is_some());
+        for pool in shared {
             pool.generations.clear();
             pool.logs.clear();
             // Totals of all owners are not shown to one.
