@@ -299,6 +299,127 @@ fn a_python_application_s_death_has_one_too() {
     }
 }
 
+/// The log of slow requests has its calls, and so has the report.
+#[test]
+fn a_request_that_takes_too_long_has_its_calls() {
+    place_library();
+    let rows = [
+        ("equal", "php", "1s"),
+        ("earlier", "php", "500ms"),
+        ("python", "wsgi", "500ms"),
+        ("none", "php", ""),
+    ];
+    let daemon = Daemon::start(|dir| {
+        let app = dir.join("app");
+        fs::create_dir_all(&app).expect("mkdir");
+        let code =
+            "import time\ndef deep():\n    time.sleep(30)\ndef application(environ, start):\n    deep()\n";
+        write_file(app.join("wsgi.py"), code);
+        let mut text = with_control(dir);
+        for (name, runtime, slow) in rows {
+            let mut settings = format!("{SETTINGS}request_terminate_timeout = \"1s\"\n");
+            if !slow.is_empty() {
+                let log = dir.join(format!("{name}.slow"));
+                settings += &format!("slowlog = {log:?}\nrequest_slowlog_timeout = \"{slow}\"\n");
+            }
+            let application = match runtime {
+                "php" => concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n").to_owned(),
+                _ => application_in(runtime, &app, ""),
+            };
+            text += &pool(dir, name, &settings, &application);
+        }
+        make_writable(dir);
+        text
+    });
+    daemon.write("deep.php", "<?php\nfunction deep() { sleep(30); }\ndeep();\n");
+    for (count, (name, runtime, _)) in rows.into_iter().enumerate() {
+        let _answer = daemon
+            .send(name, &Params::get(&daemon.dir, "deep.php", ""))
+            .answer();
+        let crash = next(&daemon, count + 1);
+        assert_eq!(text(&crash, "kind"), "time_limit", "{name} {crash}");
+        let report = report(&daemon, &crash);
+        let calls = text(&report["diagnostics"], "calls");
+        if name == "none" {
+            assert_eq!(calls, "");
+            continue;
+        }
+        assert_contains(calls, "deep");
+        assert_contains(
+            calls,
+            if runtime == "php" {
+                "deep.php:2"
+            } else {
+                "wsgi.py:3"
+            },
+        );
+        let after = report["diagnostics"]["calls_after"].as_f64().expect("a time");
+        assert!((0.4..30.0).contains(&after), "{after}");
+        let shown = daemon.shown(&["error", text(&crash, "id")]);
+        assert_contains(&shown, ", from the log of slow requests:\n  [0x");
+    }
+}
+
+/// The calls that lead to a fault, in the worker's last output. An application's own choice wins.
+#[test]
+fn a_fault_of_python_has_its_stack() {
+    place_library();
+    let wsgi = "import ctypes, os\ndef deep(how):\n    \
+        os.abort() if how == 'abort' else ctypes.string_at(8)\n\
+        def application(environ, start_response):\n    deep(environ['QUERY_STRING'])\n";
+    let asgi = "import ctypes, os\ndef deep(how):\n    \
+        os.abort() if how == b'abort' else ctypes.string_at(8)\n\
+        async def application(scope, receive, send):\n    deep(scope['query_string'])\n";
+    let quiet = format!("import faulthandler\nfaulthandler.disable()\n{wsgi}");
+    let elsewhere = format!(
+        "import faulthandler, os\nfaulthandler.enable(open(os.path.dirname(__file__) + '/calls', 'w'))\n{wsgi}"
+    );
+    let rows = [
+        ("wsgi", "wsgi", "wsgi.py", wsgi, "", true),
+        ("late", "wsgi", "wsgi.py", wsgi, "preload = \"never\"\n", true),
+        ("threads", "wsgi", "wsgi.py", wsgi, "concurrency = 2\n", true),
+        ("asgi", "asgi", "asgi.py", asgi, "", true),
+        ("quiet", "wsgi", "wsgi.py", quiet.as_str(), "", false),
+        ("elsewhere", "wsgi", "wsgi.py", elsewhere.as_str(), "", false),
+    ];
+    let daemon = Daemon::start(|dir| {
+        let mut text = with_control(dir);
+        for (name, interface, file, code, more, _) in rows {
+            fs::create_dir_all(dir.join(name)).expect("mkdir");
+            write_file(dir.join(name).join(file), code);
+            let application = application_in(interface, dir.join(name), more);
+            text += &pool(dir, name, SETTINGS, &application);
+        }
+        write_file(dir.join("elsewhere/calls"), "");
+        make_writable(dir);
+        make_writable(&dir.join("elsewhere/calls"));
+        text
+    });
+    let mut count = 0;
+    for (name, _, file, _, _, has_stack) in rows {
+        for (how, signal, words) in [
+            ("fault", "SIGSEGV", "Fatal Python error: Segmentation fault"),
+            ("abort", "SIGABRT", "Fatal Python error: Aborted"),
+        ] {
+            let _answer = daemon.send(name, &Params::get(&daemon.dir, "x", how)).answer();
+            count += 1;
+            let crash = next(&daemon, count);
+            assert_eq!(text(&crash, "kind"), "signal", "{name} {crash}");
+            assert_contains(text(&crash, "cause"), signal);
+            let report = report(&daemon, &crash);
+            let output = text(&report["diagnostics"], "output");
+            assert_eq!(output.contains(words), has_stack, "{name} {how}: {output}");
+            assert_eq!(output.contains("in deep"), has_stack, "{name} {how}: {output}");
+            assert_eq!(output.contains(file), has_stack, "{name} {how}: {output}");
+        }
+    }
+    let calls = read_file(daemon.dir.join("elsewhere/calls"));
+    assert!(
+        calls.contains("Segmentation fault") && calls.contains("in deep"),
+        "{calls}"
+    );
+}
+
 #[test]
 fn a_request_is_sent_again_without_its_session() {
     let daemon = daemon("");

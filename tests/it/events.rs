@@ -300,3 +300,130 @@ fn an_owner_reads_the_events_of_own_processes() {
     assert_eq!(read(34), ["other"]);
     assert!(read(35).is_empty());
 }
+
+const HOLD_PHP: &str =
+    "<?php while (!file_exists(__DIR__ . '/go')) { usleep(2000); clearstatcache(); } echo 'held';";
+const HOLD_WSGI: &str = "import os, time\ndef application(environ, start_response):\n    \
+    while not os.path.exists(os.path.dirname(__file__) + '/../go'):\n        time.sleep(0.002)\n    \
+    start_response('200 OK', [])\n    return [b'held']\n";
+const HOLD_ASGI: &str = "import asyncio, os\nasync def application(scope, receive, send):\n    \
+    while not os.path.exists(os.path.dirname(__file__) + '/../go'):\n        await asyncio.sleep(0.002)\n    \
+    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
+    await send({'type': 'http.response.body', 'body': b'held'})\n";
+const HOLD_CGI: &str =
+    "#!/bin/sh\nwhile [ ! -e ../go ]; do sleep 0.01; done\nprintf 'Content-Type: text/plain\\n\\nheld'\n";
+
+#[test]
+fn each_kind_of_pool_that_is_too_small_has_an_event_and_its_end() {
+    place_library();
+    let daemon = Daemon::start(|dir| {
+        for (name, file, text) in [
+            ("wsgi", "wsgi.py", HOLD_WSGI),
+            ("asgi", "asgi.py", HOLD_ASGI),
+            ("cgi", "app.cgi", HOLD_CGI),
+        ] {
+            fs::create_dir_all(dir.join(name)).expect("mkdir");
+            write_program(&dir.join(name).join(file), text);
+        }
+        make_writable(dir);
+        let fixed = "pm = \"static\"\nmax_children = 2\n";
+        let dynamic = "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
+        let ondemand = "pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"60s\"\n";
+        let app = |name: &str, more: &str| application_in(name, dir.join(name), more);
+        with_control(dir)
+            + &pool(dir, "static", fixed, PHP)
+            + &pool(dir, "dynamic", dynamic, PHP)
+            + &pool(dir, "ondemand", ondemand, PHP)
+            + &pool(dir, "wsgi", fixed, &app("wsgi", ""))
+            + &pool(dir, "asgi", fixed, &app("asgi", "concurrency = 1\n"))
+            + &pool(dir, "cgi", fixed, &app("cgi", ""))
+    });
+    daemon.write("hold.php", HOLD_PHP);
+    let lines = daemon.log().lines().count();
+    let pools = ["static", "wsgi", "asgi", "cgi", "dynamic", "ondemand"];
+    let params = |pool: &str| match pool {
+        "wsgi" => Params::get(&daemon.dir.join("wsgi"), "wsgi.py", ""),
+        "asgi" => Params::get(&daemon.dir.join("asgi"), "asgi.py", ""),
+        "cgi" => Params::get(&daemon.dir.join("cgi"), "app.cgi", ""),
+        _ => Params::get(&daemon.dir, "hold.php", ""),
+    };
+    let mut held: Vec<Client> = Vec::new();
+    for pool in pools {
+        held.extend((0..4).map(|_| daemon.send(pool, &params(pool))));
+    }
+    each(pools, |pool| {
+        let text = match pool {
+            "dynamic" | "ondemand" => "all 2 of max_children are needed",
+            _ => "all 2 of max_children are busy, and connections wait",
+        };
+        wait_for(&daemon, Some(pool), "max-children", text);
+    });
+    fs::write(daemon.dir.join("go"), "").expect("go");
+    for client in &mut held {
+        assert_eq!(client.answer().expect("answer").body(), "held");
+    }
+    each(pools, |pool| {
+        let over = wait_for(
+            &daemon,
+            Some(pool),
+            "max-children-over",
+            "fewer than max_children",
+        );
+        assert!(over["took_ms"].is_u64(), "{over}");
+        let of_pool = events(&daemon, &[pool]);
+        let begun = of_pool.iter().filter(|event| event["kind"] == "max-children");
+        assert_eq!(begun.count(), 1, "{of_pool:#?}");
+    });
+    let log = daemon.log();
+    let new: Vec<&str> = log.lines().skip(lines).collect();
+    let of_static = |line: &&&str| {
+        ["static", "wsgi", "asgi", "cgi"]
+            .iter()
+            .any(|it| line.contains(*it))
+    };
+    assert_eq!(new.iter().find(of_static), None, "{new:#?}");
+}
+
+#[test]
+fn a_crowded_static_pool_is_an_event_although_nobody_reads() {
+    place_library();
+    let daemon = Daemon::start(|dir| {
+        let fixed = |workers: u32| format!("pm = \"static\"\nmax_children = {workers}\n");
+        with_control(dir)
+            + &pool(dir, "one", &fixed(1), PHP)
+            + &pool(dir, "two", &fixed(2), PHP)
+            + &pool(dir, "large", &fixed(10), PHP)
+    });
+    daemon.write("short.php", "<?php usleep(20000); echo 'fine';");
+    each(["one", "two", "large"], |pool| {
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..60 {
+                        assert_eq!(daemon.get(pool, "short.php").body(), "fine");
+                    }
+                });
+            }
+        });
+    });
+    let end = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .expect("a time");
+    for pool in ["one", "two"] {
+        let text = "are busy, and connections wait";
+        let event = wait_for(&daemon, Some(pool), "max-children", text);
+        let time = event["time_ms"].as_u64().expect("a time");
+        assert!(u128::from(time) < end.as_millis(), "{event}");
+        wait_for(
+            &daemon,
+            Some(pool),
+            "max-children-over",
+            "fewer than max_children",
+        );
+    }
+    let of_large = events(&daemon, &["large"]);
+    assert!(
+        of_large.iter().all(|event| event["kind"] != "max-children"),
+        "{of_large:#?}"
+    );
+}

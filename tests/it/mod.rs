@@ -19,6 +19,7 @@ mod events;
 mod faults;
 mod glance;
 mod health;
+mod history;
 mod jobs;
 mod keeper;
 mod kept;

@@ -257,3 +257,124 @@ fn an_owner_reads_the_caches_of_own_pools() {
     let (code, text) = read(&["other"]);
     assert!(code == Some(70) && text.contains("permission denied"), "{text}");
 }
+
+fn scrape(daemon: &Daemon) -> String {
+    let mut stream = UnixStream::connect(daemon.dir.join("web.sock")).expect("the web process");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .expect("write");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+fn last_caches(daemon: &Daemon, pool: &str) -> Value {
+    daemon.status(&[pool])["pools"][0]["caches"].clone()
+}
+
+#[test]
+fn a_status_has_the_last_state_and_waits_for_none() {
+    place_library();
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        fs::create_dir_all(dir.join("app")).expect("mkdir");
+        let application = "def application(environ, start):\n    start('200 OK', [])\n    return [b'']\n";
+        write_file(dir.join("app/wsgi.py"), application);
+        with_control(dir).replace(
+            "[global]\n",
+            &format!("[global]\nweb = \"{}\"\n", dir.join("web.sock").display()),
+        ) + &pool(dir, "own", STATIC, &format!("{PHP}preloader = \"own\"\n"))
+            + &pool(dir, "static", STATIC, PHP)
+            + &pool(dir, "dynamic", DYNAMIC, PHP)
+            + &pool(dir, "ondemand", ONDEMAND, PHP)
+            + &pool(
+                dir,
+                "off",
+                STATIC,
+                &format!("{PHP}php_admin_value = {{ opcache.enable = \"0\" }}\n"),
+            )
+            + &pool(dir, "wsgi", STATIC, &application_in("wsgi", dir.join("app"), ""))
+    });
+    write_old(daemon.dir.join("fine.php"), "<?php echo 'fine';");
+    assert!(last_caches(&daemon, "own").is_null(), "nobody has asked before");
+    let php = ["own", "static", "dynamic", "off"];
+    for pool in php.into_iter().chain(["ondemand"]) {
+        assert_eq!(daemon.get(pool, "fine.php").body(), "fine");
+    }
+    wait_until("no worker of the ondemand pool", || {
+        daemon.workers("ondemand").is_empty()
+    });
+    let before = requests(&daemon);
+    let labelled = |name: &str, pool: &str| format!("\nforkyard_pool_{name}{{pool=\"{pool}\"}} ");
+    for pool in php {
+        let caches = until("the caches", || {
+            let caches = last_caches(&daemon, pool);
+            let is_on = pool == "off" || caches["opcache"]["misses"].as_u64() > Some(0);
+            (is_on && caches.is_object()).then_some(caches)
+        });
+        assert!(caches["age_ms"].as_u64() < Some(300_000), "{caches}");
+        match pool {
+            "off" => assert_eq!(caches["opcache"]["state"], "disabled"),
+            _ => assert!(has_used(&caches["opcache"]), "{caches}"),
+        }
+        let has_apcu = caches["apcu"]["state"] == "enabled";
+        for text in [daemon.shown(&["status", "--metrics"]), scrape(&daemon)] {
+            for name in [
+                "used_bytes",
+                "free_bytes",
+                "wasted_bytes",
+                "full",
+                "hits_total",
+                "misses_total",
+            ] {
+                let name = format!("opcache_{name}");
+                assert_eq!(
+                    text.contains(&labelled(&name, pool)),
+                    pool != "off",
+                    "{name} {pool}: {text}"
+                );
+            }
+            assert_eq!(
+                text.contains(&labelled("apcu_used_bytes", pool)),
+                has_apcu,
+                "{text}"
+            );
+            assert_contains(&text, &labelled("caches_age_seconds", pool));
+        }
+    }
+    let metrics = daemon.shown(&["status", "--metrics"]);
+    let text = read_file(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reference/status.md"));
+    let documented = text
+        .split('`')
+        .filter(|word| word.starts_with("forkyard_pool_opcache_"));
+    for name in documented {
+        assert_contains(&metrics, &format!("\n{name}{{pool=\"static\""));
+    }
+    assert_contains(
+        &metrics,
+        "\nforkyard_pool_opcache_restarts_total{pool=\"static\",cause=\"memory\"} 0\n",
+    );
+    for pool in ["ondemand", "wsgi"] {
+        assert!(last_caches(&daemon, pool).is_null(), "{pool}");
+        assert!(!metrics.contains(&format!("forkyard_pool_opcache_hits_total{{pool=\"{pool}\"")));
+    }
+    assert!(daemon.workers("ondemand").is_empty());
+    assert_eq!(
+        requests(&daemon),
+        before,
+        "reading takes no request and no worker"
+    );
+
+    let preloader = daemon.own_preloaders("own")[0];
+    process::signal(preloader, Signal::SIGSTOP);
+    let begin = Instant::now();
+    let last = last_caches(&daemon, "own");
+    assert!(has_used(&last["opcache"]), "{last}");
+    assert_contains(&scrape(&daemon), &labelled("opcache_used_bytes", "own"));
+    assert!(
+        begin.elapsed() < Duration::from_millis(1500),
+        "{:?}",
+        begin.elapsed()
+    );
+    process::signal(preloader, Signal::SIGCONT);
+}

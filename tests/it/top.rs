@@ -167,6 +167,43 @@ fn it_is_seen_what_requests_wait_for() {
 }
 
 #[test]
+fn a_route_has_what_its_requests_wait_for() {
+    skip_if!(needs_root());
+    let daemon = php(3);
+    daemon.write("nap.php", "<?php usleep(60000); echo 'slept';");
+    daemon.write(
+        "spin.php",
+        "<?php $end = microtime(true) + 0.06; while (microtime(true) < $end); echo 'spun';",
+    );
+    let stop = Arc::new(AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        // A failure ends the load as well.
+        let _stop = StopAtEnd(Arc::clone(&stop));
+        for (script, said) in [("nap.php", "slept"), ("spin.php", "spun")] {
+            let (daemon, stop) = (&daemon, Arc::clone(&stop));
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(daemon.get("www", script).body(), said);
+                }
+            });
+        }
+        until("routes with causes", || {
+            let found = frame(&daemon);
+            let causes = |route: &str| {
+                let row = row(&found, "routes", "route", route)?;
+                let causes = row["why"]["causes"].as_array()?.iter();
+                let names = causes.map(|cause| cause[0].as_str().unwrap_or_default().to_owned());
+                Some(names.collect::<Vec<String>>())
+            };
+            let (nap, spin) = (causes("GET /nap.php")?, causes("GET /spin.php")?);
+            let is_seen = nap.iter().any(|cause| cause == "sleep");
+            assert!(!spin.iter().any(|cause| cause == "sleep"), "{spin:?}");
+            is_seen.then_some(())
+        });
+    });
+}
+
+#[test]
 fn what_failed_is_listed_with_its_report() {
     let daemon = php(2);
     daemon.write("dies.php", "<?php sleep(600);");

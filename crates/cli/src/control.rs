@@ -149,15 +149,36 @@ pub(super) struct StatusArguments {
 
 /// Prints the status.
 pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
-    let look = || Ok(show(ask_status(daemon)?, wanted));
+    let look = || {
+        let mut status = ask_wanted(daemon, wanted)?;
+        if wanted.json {
+            ask_periods(daemon, &wanted.pools, &mut status);
+        }
+        Ok(show(status, wanted))
+    };
     match wanted.watch {
-        None => tell(ask_status(daemon).map(|mut status| {
+        None => tell(ask_wanted(daemon, wanted).map(|mut status| {
+            if wanted.json {
+                ask_periods(daemon, &wanted.pools, &mut status);
+            }
             if wanted.pools.is_empty() && wanted.metrics.is_none() {
                 super::life::ask_changes(daemon, &mut status);
             }
             show(status, wanted)
         })),
         Some(interval) => watch(interval, look),
+    }
+}
+
+/// Adds the last two weeks of named pools. An older daemon and an owner's socket have none.
+fn ask_periods(daemon: &Daemon, wanted: &[String], status: &mut Status) {
+    for pool in status.pools.iter_mut().filter(|pool| wanted.contains(&pool.name)) {
+        let request = Request::Periods {
+            pool: pool.name.clone(),
+        };
+        if let Ok(Answer::Periods { periods }) = answer(daemon, &request) {
+            pool.periods = periods;
+        }
     }
 }
 
@@ -250,10 +271,20 @@ pub(super) fn answer(daemon: &Daemon, request: &Request) -> Result<Answer, Comma
 }
 
 pub(super) fn ask_status(daemon: &Daemon) -> Result<Status, CommandOutcome> {
-    match answer(daemon, &Request::Status {})? {
+    match answer(daemon, &Request::Status { caches: false })? {
         Answer::Status(status) => Ok(*status),
         other => Err(unexpected(other)),
     }
+}
+
+/// Programs that read the status get the caches of PHP, too. An older daemon refuses to read them.
+fn ask_wanted(daemon: &Daemon, wanted: &StatusArguments) -> Result<Status, CommandOutcome> {
+    if wanted.json || wanted.metrics.is_some() {
+        if let Answer::Status(status) = answer(daemon, &Request::Status { caches: true })? {
+            return Ok(*status);
+        }
+    }
+    ask_status(daemon)
 }
 
 fn answer_at(socket: &Path, request: &Request) -> Result<Answer, CommandOutcome> {

@@ -115,7 +115,7 @@ fn checked(arguments: &Health) -> CommandResult {
     if !arguments.ready && !arguments.busy && arguments.web_server.is_none() {
         return Ok(warned(CommandOutcome::success("the daemon answers\n".to_owned())));
     }
-    let status = match answer(&arguments.daemon, Request::Status {})? {
+    let status = match answer(&arguments.daemon, Request::Status { caches: false })? {
         Answer::Status(status) => *status,
         other => return Err(unexpected(other)),
     };

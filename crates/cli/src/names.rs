@@ -17,7 +17,7 @@ pub(super) fn names(words: &[String]) -> ExitCode {
     let config = option(words, &["-c", "--config"]).map_or_else(|| CONFIG.into(), PathBuf::from);
     let socket = option(words, &["--socket"]).map(PathBuf::from);
     let daemon = Daemon::new(config.clone(), socket);
-    let names = match health::answer(&daemon, Request::Status {}) {
+    let names = match health::answer(&daemon, Request::Status { caches: false }) {
         Ok(Answer::Status(status)) => of_daemon(kind, &status),
         _ => of_file(kind, &config),
     };

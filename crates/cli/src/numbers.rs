@@ -1,7 +1,7 @@
 //! A pool's numbers as text: busy time, percentiles, classes.
 
 use forkyard_protocol::control::PoolStatus;
-use forkyard_protocol::history::LastHour;
+use forkyard_protocol::history::{LastHour, Period};
 use forkyard_protocol::numbers::{Distribution, PoolNumbers, StatusClass};
 use std::fmt::Write as _;
 
@@ -34,14 +34,32 @@ pub(super) fn lines(pool: &PoolStatus) -> String {
     if let Some(hour) = &numbers.last_hour {
         let _ = writeln!(text, "  {}", last_hour(hour));
     }
+    for (name, period) in [("a day", &numbers.day_ago), ("a week", &numbers.week_ago)] {
+        if let Some(period) = period {
+            let _ = writeln!(text, "  same hour {name} ago: {}", of_period(period));
+        }
+    }
     text
 }
 
-fn last_hour(hour: &LastHour) -> String {
-    let wait = |bound: Option<u64>| match bound {
+fn wait(bound: Option<u64>) -> String {
+    match bound {
         Some(bound) => format!("at most {}", duration(bound as f64 * 1e3)),
         None => "more than 5 s".to_owned(),
-    };
+    }
+}
+
+fn of_period(period: &Period) -> String {
+    format!(
+        "{} requests, {} errors, {:.2} busy workers; 95 % waited {}",
+        period.requests,
+        period.errors,
+        period.busy_workers,
+        wait(period.wait_p95_at_most_ms)
+    )
+}
+
+fn last_hour(hour: &LastHour) -> String {
     format!(
         "last hour: {} requests, {} errors, {:.2} busy workers; 95 % waited {}; worst minute {} min ago: {}",
         hour.requests,
@@ -116,6 +134,12 @@ mod tests {
             bytes_in: 9_999,
             bytes_out: 3 << 30,
             aborted: 2,
+            week_ago: Some(Period {
+                requests: 7,
+                busy_workers: 1.0,
+                wait_p95_at_most_ms: Some(50),
+                ..Period::default()
+            }),
             ..PoolNumbers::default()
         };
         let pool = PoolStatus {
@@ -130,7 +154,8 @@ mod tests {
             lines(&pool),
             "  busy 12.3 s, saturated 1.3 s (5 workers), queue not empty 0.0 s\n  \
              run p50 1.1 ms, p95 8.6 ms, p99 1.10 s; wait p95 1 µs\n  \
-             answers 2xx 98, none 2; received 9999 B, sent 3072 MiB; aborted 2, timed out 0\n"
+             answers 2xx 98, none 2; received 9999 B, sent 3072 MiB; aborted 2, timed out 0\n  \
+             same hour a week ago: 7 requests, 0 errors, 1.00 busy workers; 95 % waited at most 50.0 ms\n"
         );
         assert_eq!(lines(&PoolStatus::default()), "");
     }

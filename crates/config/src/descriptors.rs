@@ -9,7 +9,7 @@ const UNUSED: u64 = 1;
 const USED: u64 = 8;
 /// OPcache memory is not stored: it fits only one zygote.
 const USED_AND_LEFT: u64 = USED - 1;
-const LEFT: u64 = 3;
+const LEFT: u64 = 4;
 /// Both ends of the access log socket.
 const ACCESS: u64 = 2;
 const APP_LOG: u64 = 1;

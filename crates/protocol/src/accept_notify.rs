@@ -6,6 +6,7 @@
 //! Up       1   0    0     slot
 //! Candidate 0  1    0     slot
 //! Restart  0   0  reason  time
+//! Crowded  0   0    7     slot
 //! ```
 
 use forkyard_base::tick::Tick;
@@ -19,6 +20,8 @@ pub enum AcceptNotice {
     Up(u32),
     /// A preloader may be made from the worker in this slot.
     Candidate(u32),
+    /// The worker in this slot sees all workers busy and connections that wait.
+    Crowded(u32),
     /// The pool needs new processes.
     Restart {
         reason: RestartReason,
@@ -30,6 +33,8 @@ pub enum AcceptNotice {
 const UP: u32 = 1 << 31;
 const CANDIDATE: u32 = 1 << 30;
 const REASON: u32 = 0b111 << TIMESTAMP_BITS;
+/// No reason has this number. An older master takes the notice for [`AcceptNotice::Accepted`].
+const CROWDED: u32 = REASON;
 const SLOT: u32 = !(UP | CANDIDATE | REASON);
 
 /// Low bits of the monotonic clock in milliseconds: 37 hours, half of which can be compared.
@@ -42,6 +47,7 @@ impl AcceptNotice {
             AcceptNotice::Accepted(slot) => slot,
             AcceptNotice::Up(slot) => slot | UP,
             AcceptNotice::Candidate(slot) => slot | CANDIDATE,
+            AcceptNotice::Crowded(slot) => slot | CROWDED,
             AcceptNotice::Restart { reason, since } => since | reason.bits() << TIMESTAMP_BITS,
         };
         word.to_ne_bytes()
@@ -52,6 +58,7 @@ impl AcceptNotice {
         let slot = word & SLOT;
         match RestartReason::from_bits((word & REASON) >> TIMESTAMP_BITS) {
             _ if word & CANDIDATE != 0 => AcceptNotice::Candidate(slot),
+            None if word & REASON == CROWDED => AcceptNotice::Crowded(slot),
             Some(reason) => AcceptNotice::Restart { reason, since: slot },
             None if word & UP != 0 => AcceptNotice::Up(slot),
             None => AcceptNotice::Accepted(slot),
@@ -137,6 +144,7 @@ mod tests {
                 AcceptNotice::Accepted(slot),
                 AcceptNotice::Up(slot),
                 AcceptNotice::Candidate(slot),
+                AcceptNotice::Crowded(slot),
             ]
         });
         for notice in notices.chain(RestartReason::ALL.map(restart)) {

@@ -20,6 +20,15 @@ pub struct PoolCaches {
     pub apcu: Option<ApcuState>,
 }
 
+/// The caches of a pool as they were read last.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LastCaches {
+    /// How long ago they were read.
+    pub age_ms: u64,
+    pub opcache: OpcacheState,
+    pub apcu: ApcuState,
+}
+
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]

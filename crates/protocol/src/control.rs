@@ -3,9 +3,10 @@
 mod overview;
 
 use crate::changes::Changes;
-use crate::code_cache::PoolCaches;
+use crate::code_cache::{LastCaches, PoolCaches};
 use crate::counters::PoolCounters;
 use crate::daemon_life::DaemonLife;
+use crate::history::Period;
 use crate::jobs::Stats;
 use crate::last_reload::LastReload;
 use crate::logs::{DaemonLog, PoolLog};
@@ -26,12 +27,18 @@ pub enum Request {
     /// Checks that the daemon runs. Answered with [`Answer::Pong`].
     Ping {},
     /// Answered with [`Answer::Status`].
-    Status {},
+    Status {
+        /// Has old states of the caches of PHP read, for a later status. For root.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        caches: bool,
+    },
     /// Requests the routes of a pool. Answered with [`Answer::Routes`].
     Routes {
         /// The pool's name or its application's root.
         pool: String,
     },
+    /// Requests the last two weeks of a pool. Answered with [`Answer::Periods`].
+    Periods { pool: String },
     /// Requests what happened to the daemon and its pools. Answered with [`Answer::Events`].
     Events {},
     /// Requests the state of the caches of PHP. Answered with [`Answer::Caches`].
@@ -174,6 +181,10 @@ pub enum Answer {
     Routes {
         /// By busy time; the last one may be all others.
         routes: Vec<RouteStatus>,
+    },
+    Periods {
+        /// Hours, then the tens of minutes of the last day, each in order. Times without a request are absent.
+        periods: Vec<Period>,
     },
     /// The caches of pools and applications that run with PHP, by name.
     Caches {
@@ -347,6 +358,12 @@ pub struct PoolStatus {
     /// Busy time and histograms. Not shown to owners of applications.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbers: Option<Box<PoolNumbers>>,
+    /// The caches of PHP, at most 5 minutes old; `None` if nobody has asked for them, and for owners of an application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caches: Option<Box<LastCaches>>,
+    /// The last two weeks. Added by the client, for named pools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub periods: Vec<Period>,
     /// Memory (PSS) of workers, programs and preloaders, in bytes. Added by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
@@ -566,6 +583,9 @@ pub struct WorkerStatus {
     pub uri: String,
     #[serde(default)]
     pub query: String,
+    /// The route of its current request; `None` for workers with several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
     /// Memory (PSS), in bytes. Added by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,

@@ -1,11 +1,12 @@
-//! The last hour of a pool, by the minute of the monotonic clock, which goes on over reloads and upgrades.
+//! The last hour of a pool, by the minute of the monotonic clock, which goes on over reloads and upgrades, and the form
+//! of earlier hours in answers.
 
 use serde::{Deserialize, Serialize};
 
 /// How far the history reaches.
 pub const MINUTES: u64 = 60;
 /// The minutes of ended generations are kept by tens: each pool then has at most seven.
-const COARSE: u64 = 10;
+pub const COARSE: u64 = 10;
 /// The upper bounds of the classes of waits, in milliseconds. The last class has none.
 pub const BOUNDS_MILLIS: [u64; WAITS - 1] = [1, 10, 50, 100, 250, 1_000, 5_000];
 pub const WAITS: usize = 8;
@@ -30,7 +31,7 @@ pub fn class_of(millis: u64) -> usize {
 }
 
 impl Minute {
-    fn add(&mut self, other: &Minute) {
+    pub fn add(&mut self, other: &Minute) {
         let sums = [
             (&mut self.requests, other.requests),
             (&mut self.errors, other.errors),
@@ -42,7 +43,7 @@ impl Minute {
     }
 
     /// Returns the bound in milliseconds that 95 of 100 requests did not exceed; `None`: more than all bounds.
-    fn wait_of_most(&self) -> Option<u64> {
+    pub fn wait_of_most(&self) -> Option<u64> {
         let all = self
             .waits
             .iter()
@@ -92,6 +93,21 @@ impl History {
         }
     }
 
+    /// Returns all tens of minutes of which no minute is lost yet, up to the present one, which is not complete.
+    pub fn tens(&self, now: u64) -> Vec<Minute> {
+        let mut tens = History::default();
+        for minute in &self.minutes {
+            let begin = minute.minute / COARSE * COARSE;
+            if minute.minute <= now && now - begin < MINUTES {
+                tens.add_minute(&Minute {
+                    minute: begin,
+                    ..*minute
+                });
+            }
+        }
+        tens.minutes
+    }
+
     /// Sums up the last hour; `None` without a request.
     pub fn last_hour(&self, now: u64) -> Option<LastHour> {
         let recent = || self.minutes.iter().filter(|minute| is_recent(minute, now));
@@ -128,6 +144,35 @@ pub struct LastHour {
     /// The minute with the longest waits.
     pub worst_minutes_ago: u64,
     pub worst_wait_p95_at_most_ms: Option<u64>,
+}
+
+/// A time of a pool in an answer.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Period {
+    /// Its begin, in seconds since 1970.
+    pub began: u64,
+    pub minutes: u64,
+    pub requests: u64,
+    pub errors: u64,
+    /// The mean number of busy workers.
+    pub busy_workers: f64,
+    /// 95 of 100 requests waited at most so long; `None`: for more than 5 s.
+    pub wait_p95_at_most_ms: Option<u64>,
+}
+
+impl Period {
+    /// Describes `minutes` minutes that began `ago` seconds before `epoch` (seconds since 1970).
+    pub fn new(sum: &Minute, minutes: u64, ago: u64, epoch: u64) -> Period {
+        Period {
+            began: epoch.saturating_sub(ago),
+            minutes,
+            requests: sum.requests,
+            errors: sum.errors,
+            busy_workers: sum.run_micros as f64 / 1e6 / (minutes * 60) as f64,
+            wait_p95_at_most_ms: sum.wait_of_most(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -193,6 +238,24 @@ mod tests {
         assert_eq!((before.requests, before.errors), (after.requests, after.errors));
         history.coarsen(9_999);
         assert!(history.is_empty());
+    }
+
+    #[test]
+    fn tens_are_whole() {
+        let mut history = History::default();
+        (400..=503).for_each(|at| history.add_minute(&minute(at, 3, 2)));
+        let tens: Vec<_> = history
+            .tens(502)
+            .iter()
+            .map(|it| (it.minute, it.requests))
+            .collect();
+        assert_eq!(
+            tens,
+            [(450, 20), (460, 20), (470, 20), (480, 20), (490, 20), (500, 6)]
+        );
+        let before = history.tens(502);
+        history.coarsen(502);
+        assert_eq!(history.tens(502), before);
     }
 
     #[test]

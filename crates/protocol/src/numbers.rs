@@ -2,7 +2,7 @@
 //!
 //! All are sums that never fall: the difference of two readings covers all of the time between them.
 
-use crate::history::{History, LastHour};
+use crate::history::{History, LastHour, Period};
 use forkyard_base::scale::{self, BUCKETS, IN_OCTAVE};
 use serde::{Deserialize, Serialize};
 
@@ -181,6 +181,9 @@ pub struct PoolNumbers {
     pub memory: Distribution,
     /// `None` without a request in the last hour.
     pub last_hour: Option<LastHour>,
+    /// The same hour a day ago, to ten minutes, and a week ago, to an hour; `None` without a request.
+    pub day_ago: Option<Period>,
+    pub week_ago: Option<Period>,
 }
 
 /// Requests by the class of their status.
@@ -278,6 +281,8 @@ impl PoolNumbers {
             cpu: time(&of.cpu),
             memory: Distribution::new(&of.memory, of.memory.sum as f64),
             last_hour: of.history.last_hour(minute),
+            day_ago: None,
+            week_ago: None,
         }
     }
 }

@@ -109,6 +109,11 @@ impl<'a> Gate<'a> {
         }
     }
 
+    /// Whether all workers are busy now.
+    pub fn is_saturated(&self) -> bool {
+        stopwatch::runs(self.load(gate::SATURATED))
+    }
+
     /// Returns how long all workers were busy, in nanoseconds.
     pub fn saturated_ns(&self, now: Tick) -> u64 {
         stopwatch::total(self.load(gate::SATURATED), now)

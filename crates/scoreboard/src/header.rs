@@ -27,6 +27,16 @@ pub fn notify(words: &[AtomicU64]) -> WakeOnAccept {
     }
 }
 
+/// Publishes whether a worker that sees all workers busy and a queue must notify the master.
+pub fn set_tell_crowded(words: &[AtomicU64], tell: bool) {
+    words[header::TELL_CROWDED].store(u64::from(tell), Ordering::SeqCst);
+}
+
+/// Whether the master wants to know of a queue.
+pub fn tell_crowded(words: &[AtomicU64]) -> bool {
+    words[header::TELL_CROWDED].load(Ordering::SeqCst) != 0
+}
+
 /// Asks the worker in a slot to exit.
 pub fn set_retire(words: &[AtomicU64], slot: usize, retire: bool) {
     set_bit(words, header::RETIRE, slot, retire);

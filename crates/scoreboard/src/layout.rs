@@ -74,6 +74,8 @@ pub mod header {
     pub const PAST_REWOUND: usize = 10;
     /// 1 if the scoreboard has a gate page and numbers.
     pub const HAS_NUMBERS: usize = 13;
+    /// 1 if a worker that sees all workers busy and a queue must notify the master.
+    pub const TELL_CROWDED: usize = HAS_NUMBERS + 1;
     /// By cause: refused requests of former workers; how many of all were logged; time of the last log line, in
     /// monotonic nanoseconds.
     pub const PAST_REFUSED: usize = 16;

@@ -5,6 +5,7 @@
 //! workers' pages is untrusted and only displayed.
 #![deny(unsafe_code)]
 
+pub mod archive;
 pub mod gate;
 pub mod header;
 pub mod layout;
@@ -20,6 +21,7 @@ pub mod stage;
 pub mod status;
 pub mod stopwatch;
 
+pub use archive::Archive;
 pub use gate::Gate;
 pub use mapping::{Board, Counting, GatePage, Reader, Slot, sender_offset};
 pub use numbers::{Counters, FinishedRequest};

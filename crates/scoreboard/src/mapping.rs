@@ -7,6 +7,7 @@ use super::layout::{
 };
 use super::numbers::Counters;
 use forkyard_base::tick::Tick;
+use forkyard_protocol::history::History;
 use forkyard_protocol::numbers::{Numbers, StatusClass};
 use forkyard_sys::Result;
 use forkyard_sys::received::{MOST_BYTES, PAGES};
@@ -177,6 +178,15 @@ impl Board {
             let refused = &mut sum.classes[StatusClass::ServerError.index()];
             *refused = refused.saturating_add(requests);
             sum.bytes_out = sum.bytes_out.saturating_add(bytes);
+        }
+        sum
+    }
+
+    /// Returns the last hour of all slots. Untrusted.
+    pub fn history(&self) -> History {
+        let mut sum = History::default();
+        for counters in (0..self.slots).filter_map(|index| self.counters(index)) {
+            sum.add(&counters.history());
         }
         sum
     }

@@ -109,6 +109,13 @@ impl Routes<'_> {
         Some(RouteRow { row, key })
     }
 
+    /// Returns the route of the present request. Untrusted.
+    pub fn present(&self) -> Option<String> {
+        let row = self.current()?;
+        let counts = self.counts(at::ROUTE_ROWS + row.row * at::ROUTE_WORDS, true);
+        (row.key != 0 && self.has(row)).then_some(counts.route)
+    }
+
     /// Counts a request. `row`: `None` for a request without a known route.
     pub fn finished(&self, row: Option<RouteRow>, request: &RouteUse) {
         let row = row.filter(|row| self.has(*row));
@@ -185,6 +192,20 @@ mod tests {
     fn words() -> Vec<AtomicU64> {
         let count = NUMBERS_PAGES * PAGE_WORDS;
         (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn the_present_route_is_that_of_a_request_under_way() {
+        let words = words();
+        let routes = Counters::new(&words).routes();
+        assert_eq!(routes.present(), None);
+        let row = routes.row(7, b"GET /item/#");
+        routes.begin(row);
+        assert_eq!(routes.present().as_deref(), Some("GET /item/#"));
+        routes.finished(Some(row), &RouteUse::default());
+        assert_eq!(routes.present(), None);
+        words[at::CURRENT_ROUTE].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(routes.present(), None);
     }
 
     fn run(routes: Routes<'_>, key: u64, millis: u64) {

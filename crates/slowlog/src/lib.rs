@@ -43,3 +43,6 @@ pub const MEMORY: i32 = 5;
 pub const QUESTIONS: i32 = 6;
 /// The descriptor of the worker's process (pidfd_open(2)).
 pub const PROCESS: i32 = 7;
+/// The descriptor of a file for a copy of the calls, of at most [`MOST_COPIED`] bytes.
+pub const COPY: i32 = 8;
+pub const MOST_COPIED: usize = 8 << 10;

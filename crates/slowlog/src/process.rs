@@ -2,7 +2,7 @@
 
 use super::job::Job;
 use super::tracer_effects::{Descriptors, end_line, write};
-use super::{LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
+use super::{COPY, LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
 use forkyard_host::logs::Log;
 use forkyard_sys::{inherited, memfile};
 use std::io::stdin;
@@ -17,6 +17,7 @@ pub fn run() -> u8 {
         memory: inherited::adopt(MEMORY),
         questions: inherited::adopt(QUESTIONS),
         process: inherited::adopt(PROCESS),
+        copy: inherited::adopt(COPY),
     };
     let (Some(log), Some(messages)) = (inherited::adopt(LOG), inherited::adopt(MESSAGES)) else {
         eprintln!("forkyard: a tracer is started by forkyard alone");

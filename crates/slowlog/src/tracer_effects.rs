@@ -1,12 +1,13 @@
 //! The tracer: drops to the pool's user, collects the calls and writes the entry.
 
+use super::MOST_COPIED;
 use super::family;
 use super::job::{self, Asking, Finding, Job, Means, Stack, TracedProgram};
 use super::memory::Memory;
 use super::stack_text::{self, END};
 use super::text::entry;
 use forkyard_sys::socket::{Progress, Readiness, receive, send, wait};
-use forkyard_sys::{clock, identity, pidfd, question};
+use forkyard_sys::{clock, identity, memfile, pidfd, question};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -62,6 +63,8 @@ pub struct Descriptors {
     pub questions: Option<OwnedFd>,
     /// The worker's pidfd.
     pub process: Option<OwnedFd>,
+    /// For the master, which has the calls in the report if the worker dies.
+    pub copy: Option<OwnedFd>,
 }
 
 /// Writes one entry with a single write(2).
@@ -100,10 +103,26 @@ pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<()
         },
         Means::Programs => (Finding::Programs(programs(job.pid, &descriptors)), Ok(())),
     };
+    let text = entry(&job.heading, &finding);
+    if let Some(copy) = &descriptors.copy {
+        // Without it, the report lacks the calls.
+        let _ = memfile::write(copy.as_fd(), start_of(&text[job.heading.len()..]).as_bytes());
+    }
     File::from(log)
-        .write_all(entry(&job.heading, &finding).as_bytes())
+        .write_all(text.as_bytes())
         .map_err(TraceError::Write)?;
     result
+}
+
+/// Returns the first whole lines.
+fn start_of(calls: &str) -> &str {
+    if calls.len() <= MOST_COPIED {
+        return calls;
+    }
+    let end = calls.as_bytes()[..MOST_COPIED]
+        .iter()
+        .rposition(|byte| *byte == b'\n');
+    &calls[..end.map_or(0, |end| end + 1)]
 }
 
 pub(super) fn end_line(channel: OwnedFd) -> OwnedFd {

@@ -2,7 +2,8 @@
 //!
 //! The kernel reports the sender only to a handler. The handler stores it in two words of the worker's page and kills
 //! the process by the same signal, so that the parent sees the usual exit status. After a fault it lets the process fault
-//! again without a handler, so that a core dump has the place. Handled and ignored signals stay as they are.
+//! again without a handler, so that a core dump has the place. Handled and ignored signals stay as they are, except that
+//! [`install_before`] has the runtime's handler of a fault run after this one.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
@@ -19,7 +20,7 @@ const SIGNALS: [Signal; 6] = [
     Signal::SIGUSR1,
     Signal::SIGUSR2,
 ];
-const FAULTS: [Signal; 5] = [
+pub(crate) const FAULTS: [Signal; 5] = [
     Signal::SIGSEGV,
     Signal::SIGBUS,
     Signal::SIGFPE,
@@ -45,6 +46,9 @@ static PLACE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 /// Negative if there is no file.
 static FILE: AtomicI32 = AtomicI32::new(-1);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
+/// The runtime's actions for the [`FAULTS`], which run after the handler here. Null: none.
+static NEXT: [AtomicPtr<libc::sigaction>; FAULTS.len()] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; FAULTS.len()];
 
 /// Sender of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +122,40 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>, records_faults: bool) {
             handle(signal, on_fault, SaFlags::SA_ONSTACK);
         }
     }
+}
+
+/// Puts the handlers of faults before those of a runtime, which write down where it happened and end the process. Call
+/// it before [`install`].
+pub fn install_before() {
+    for (signal, next) in FAULTS.into_iter().zip(&NEXT) {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: reads the present action into memory of the right size.
+        let result = unsafe { libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr()) };
+        // SAFETY: all bits are a valid action, and the call above has filled it.
+        let action = unsafe { action.assume_init() };
+        if result != 0 || action.sa_sigaction == libc::SIG_DFL || action.sa_sigaction == libc::SIG_IGN {
+            continue;
+        }
+        // Never freed: a handler may use it at any time.
+        next.store(Box::into_raw(Box::new(action)), Ordering::Release);
+        // SAFETY: the default action runs no code.
+        unsafe { libc::signal(signal as i32, libc::SIG_DFL) };
+    }
+}
+
+/// Gives all signals of [`install_before`] back to the runtime's handlers, in a copy that is no worker any more.
+pub fn give_all_back() {
+    for signal in FAULTS {
+        give_back(signal as i32);
+    }
+}
+
+/// Gives a signal back to the runtime's handler. Returns `false` if there is none.
+fn give_back(signal: libc::c_int) -> bool {
+    let index = FAULTS.iter().position(|fault| *fault as i32 == signal);
+    let next = index.map_or(std::ptr::null_mut(), |index| NEXT[index].load(Ordering::Acquire));
+    // SAFETY: an async-signal-safe system call; `install_before` has stored a valid action.
+    !next.is_null() && unsafe { libc::sigaction(signal, next, std::ptr::null_mut()) } == 0
 }
 
 /// Handles a signal that is at its default; the handlers of a runtime stay.
@@ -197,15 +235,23 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     if code <= 0 {
         // SAFETY: as above.
         unsafe { note(signal, info) };
-        die_of(signal)
+        if !give_back(signal) {
+            die_of(signal)
+        }
+        // SAFETY: an async-signal-safe system call. The signal comes when this handler returns.
+        unsafe { libc::raise(signal) };
+        return;
     }
     // SAFETY: as above.
     let stack = unsafe { stack_pointer(context.cast()) };
     let is_overflow =
         signal == libc::SIGSEGV && stack.is_some_and(|stack| stack.abs_diff(address) < STACK_REACH);
     store(signal, if is_overflow { STACK_OVERFLOW } else { code }, 0, 0);
-    // SAFETY: an async-signal-safe system call. The instruction is executed again, and faults.
-    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    // The instruction is executed again, and faults.
+    if !give_back(signal) {
+        // SAFETY: an async-signal-safe system call.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }
 
 /// # Safety
@@ -334,6 +380,52 @@ mod tests {
     #[test]
     fn what_ends_a_process_without_a_handler_says_nothing() {
         assert_eq!(sent(Signal::SIGKILL, early), (None, Ended::killed(libc::SIGKILL)));
+    }
+
+    /// The runtime's handler runs second, and ends the process as the one of Python does.
+    #[test]
+    fn a_runtime_s_handler_of_a_fault_runs_after_the_note() {
+        extern "C" fn of_runtime(signal: libc::c_int) {
+            // SAFETY: async-signal-safe system calls.
+            unsafe {
+                libc::write(RUNTIME_OUTPUT.load(Ordering::Relaxed), c"!".as_ptr().cast(), 1);
+                libc::signal(signal, libc::SIG_DFL);
+                libc::raise(signal);
+            }
+        }
+        static RUNTIME_OUTPUT: AtomicI32 = AtomicI32::new(-1);
+        let fault = || {
+            let nowhere = std::ptr::without_provenance::<u8>(8);
+            // SAFETY: it is unmapped, and the process ends there.
+            std::hint::black_box(unsafe { nowhere.read_volatile() });
+        };
+        // SAFETY: ends the process.
+        let abort = || unsafe { libc::abort() };
+        let ends: [(&dyn Fn(), Signal, bool); 2] =
+            [(&fault, Signal::SIGSEGV, true), (&abort, Signal::SIGABRT, false)];
+        for (end, signal, is_fault) in ends {
+            let (mut output, theirs) = UnixStream::pair().unwrap();
+            RUNTIME_OUTPUT.store(theirs.as_raw_fd(), Ordering::Relaxed);
+            let before = || {
+                // SAFETY: the handler makes only async-signal-safe calls.
+                unsafe { libc::signal(signal as i32, of_runtime as *const () as libc::sighandler_t) };
+                crate::signal::reset_in_child_but_faults();
+                install_before();
+            };
+            let (sent, ended) = died_after(before, end);
+            drop(theirs);
+            let mut said = Vec::new();
+            output.read_to_end(&mut said).unwrap();
+            assert_eq!(
+                (said.as_slice(), ended),
+                (&b"!"[..], Ended::killed(signal as i32))
+            );
+            let sent = sent.unwrap();
+            assert_eq!(
+                (sent.signal, sent.origin == Origin::Fault),
+                (signal as i32, is_fault)
+            );
+        }
     }
 
     fn died(end: impl FnOnce()) -> (Option<Sent>, Ended) {

@@ -1,5 +1,6 @@
 //! Signal masks and actions around fork.
 
+use super::sender::FAULTS;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
 
 /// Returns a signal's name, or its number if it has none.
@@ -23,6 +24,23 @@ pub fn restore(mask: &SigSet) {
 /// Unblocks all signals.
 pub fn unblock() {
     restore(&SigSet::empty());
+}
+
+/// As [`reset_in_child`], but the handlers of faults stay, and record nothing until
+/// [`sender::install`](super::sender::install).
+pub fn reset_in_child_but_faults() {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    let kept = FAULTS.map(|signal| {
+        // SAFETY: the default action runs no code.
+        (signal, unsafe { sigaction(signal, &default) })
+    });
+    reset_in_child();
+    for (signal, action) in kept {
+        if let Ok(action) = action {
+            // SAFETY: restores the action of the same program.
+            let _ = unsafe { sigaction(signal, &action) };
+        }
+    }
 }
 
 /// Resets a forked child: default actions, SIGPIPE ignored, no alternate stack, nothing blocked. Async-signal-safe.

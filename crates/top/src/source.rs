@@ -63,7 +63,7 @@ impl Source {
     pub(crate) fn read(&mut self, with_routes: bool) -> Result<Readings, SourceError> {
         let mut daemon = Conversation::begin(&self.socket)?.with_patience(PATIENCE)?;
         let at = self.begun.elapsed().as_secs_f64();
-        let status = match daemon.ask(&Request::Status {})? {
+        let status = match daemon.ask(&Request::Status { caches: false })? {
             Answer::Status(status) => *status,
             Answer::Error { message, .. } => return Err(SourceError::Refused(message)),
             _ => return Err(SourceError::Unexpected),

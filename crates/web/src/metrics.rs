@@ -1,5 +1,6 @@
 //! The status as OpenMetrics. The numbers of applications come from their router.
 
+mod caches;
 mod jobs;
 mod numbers;
 mod pools;
@@ -27,6 +28,7 @@ pub fn metrics(status: &Status, form: Form) -> String {
     };
     pools::write(&mut metrics, status);
     numbers::write(&mut metrics, status);
+    caches::write(&mut metrics, status);
     metrics.families("applications", VIEW, &views(status));
     metrics.families("applications", APPLICATION, &applications(status));
     metrics.families("applications", STARTS, &starts(status));

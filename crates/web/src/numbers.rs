@@ -85,6 +85,7 @@ fn leave_counts(generation: &mut GenerationStatus) {
             &mut worker.query,
         ];
         texts.into_iter().for_each(String::clear);
+        worker.route = None;
     }
     if let Some(boot) = &mut generation.boot {
         boot.because = None;

@@ -101,6 +101,13 @@ impl AcceptNotifier {
         }
     }
 
+    /// Tells the master, if it wants to know, that all workers are busy and connections wait.
+    pub(super) fn tell_crowded(&self, page: &Page) {
+        if header::tell_crowded(page.board.header()) {
+            self.send(AcceptNotice::Crowded);
+        }
+    }
+
     pub(super) fn tell_mold_candidate(&self) {
         self.send(AcceptNotice::Candidate);
     }

@@ -225,7 +225,9 @@ impl Acceptor {
     /// Accepts one connection. Notifies the master of the first accept, even if it fails, and of later ones that it
     /// asked for.
     pub(super) fn accept(&mut self, service: &mut Service) -> Result<Option<Box<Connection>>, Error> {
-        self.gauge.sample(service, self.eager, self.looked);
+        if self.gauge.sample(service, self.eager, self.looked) {
+            self.notifier.tell_crowded(&service.page);
+        }
         if let Some(gate) = service.page.gate() {
             gate.begin_accept();
         }

@@ -34,29 +34,29 @@ impl Gauge {
     }
 
     /// Called before accept, while still marked idle. `is_eager`: work was already waiting, which is the only sign of
-    /// load in a pool of one worker.
-    pub(super) fn sample(&mut self, service: &Service, is_eager: bool, now: Tick) {
+    /// load in a pool of one worker. Returns whether connections wait beside the one that the worker may accept.
+    pub(super) fn sample(&mut self, service: &Service, is_eager: bool, now: Tick) -> bool {
         let last = *self.last.get_or_insert(now);
         let is_due = now.since(last) >= INTERVAL && (is_eager || service.page.board.slots() > 1);
         if !is_due || !is_full(&service.page) {
-            return;
+            return false;
         }
-        self.measure(service.listener.as_fd(), &service.page, now);
+        self.measure(service.listener.as_fd(), &service.page, now) > 1
     }
 
-    pub(super) fn sample_beside_many(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) {
+    /// The same for a worker with several requests.
+    pub(super) fn sample_beside_many(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) -> bool {
         let was_strained = std::mem::take(&mut self.was_strained);
         let is_due = was_strained && self.last.is_none_or(|last| now.since(last) >= INTERVAL);
-        if is_due && !page.siblings().any(|sibling| sibling.has_room) {
-            self.measure(listener, page, now);
-        }
+        is_due && !page.siblings().any(|sibling| sibling.has_room) && self.measure(listener, page, now) > 1
     }
 
-    fn measure(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) {
+    /// Returns the number of waiting connections; 0 if unknown.
+    fn measure(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) -> u32 {
         self.last = Some(now);
         let accepted = page.gate().map(|gate| gate.count_accepted());
         let Some(queue) = diag::listen_queue(listener) else {
-            return;
+            return 0;
         };
         if let Some((gate, accepted)) = page.gate().zip(accepted) {
             gate.measured(accepted, u64::from(queue.current), now);
@@ -65,6 +65,7 @@ impl Gauge {
             self.longest = queue.current;
             page.writer().max_queue(u64::from(queue.current));
         }
+        queue.current
     }
 }
 

@@ -32,6 +32,11 @@ pub struct Crash {
     pub peak_memory: Option<u64>,
     /// The end of its output, if the master reads it.
     pub output: String,
+    /// The calls of the request, if it was slow and they were read in time, and when: after it was taken.
+    #[serde(default)]
+    pub calls: String,
+    #[serde(default)]
+    pub calls_after: Duration,
     /// Earlier deaths with the same pool, cause and script.
     pub earlier: u64,
     /// It belongs to the pool's program, which gets its requests from workers.
@@ -195,6 +200,16 @@ impl Crash {
                 let _ = writeln!(text, "  {}={}", clean(name), clean(value));
             }
         }
+        if !self.calls.is_empty() {
+            let after = self.calls_after.as_secs_f64();
+            let _ = writeln!(
+                text,
+                "\nIts calls after {after:.3} s, from the log of slow requests:"
+            );
+            for line in self.calls.lines() {
+                let _ = writeln!(text, "  {}", clean(line));
+            }
+        }
         if !self.output.is_empty() {
             text += if self.is_program {
                 "\nThe process's last output:\n"
@@ -250,6 +265,8 @@ impl Crash {
                 "stage": work.stage,
                 "other_requests": work.others,
                 "output": self.output,
+                "calls": self.calls,
+                "calls_after": self.calls_after.as_secs_f64(),
                 "subprocess": {
                     "pid": self.pid,
                     "exit": self.ended.describe(),
@@ -309,6 +326,8 @@ pub(super) mod tests {
             after: Duration::from_millis(1_500),
             peak_memory: Some(50 << 20),
             output: "Segmentation\u{1b} fault\n".into(),
+            calls: "[0x7f] sleep() /srv/a.php:3\u{1b}\n".into(),
+            calls_after: Duration::from_millis(1_200),
             earlier: 2,
             is_program: false,
         }
@@ -326,6 +345,7 @@ pub(super) mod tests {
             "at most 50 MiB",
             "2 earlier",
             "Segmentation\u{FFFD} fault",
+            "Its calls after 1.200 s, from the log of slow requests:\n  [0x7f] sleep() /srv/a.php:3\u{FFFD}\n",
         ] {
             assert!(text.contains(said), "{said}: {text}");
         }

@@ -42,6 +42,7 @@ pub mod reload_diff;
 pub mod reload_plan;
 pub mod reload_progress;
 pub mod resting;
+pub mod saturation;
 pub mod secrets;
 mod slots;
 mod snapshot;

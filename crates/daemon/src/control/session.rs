@@ -168,7 +168,10 @@ mod tests {
             last_reload: None,
         };
         session.answer(&pong);
-        assert_eq!(session.poll(now()), SessionInput::Request(Request::Status {}));
+        assert_eq!(
+            session.poll(now()),
+            SessionInput::Request(Request::Status { caches: false })
+        );
         let expected = b"{\"result\":\"pong\",\"pid\":1,\"version\":\"1\",\"mode\":\"draining\"}\n";
         let mut line = vec![0; expected.len()];
         client.read_exact(&mut line).unwrap();

@@ -71,7 +71,10 @@ impl Master {
                 self.reopen_logs();
                 Ok(Some(Answer::Done { value: Value::Null }))
             }
-            Request::Status {} => {
+            Request::Status { caches } => {
+                if *caches && rights == Rights::All {
+                    self.executor.refresh_caches();
+                }
                 self.executor.begin_status(asker);
                 Ok(None)
             }
@@ -81,7 +84,13 @@ impl Master {
                     .map(|routes| Some(Answer::Routes { routes }))
                     .map_err(Answer::from)
             }
-            Request::Events {} => Ok(Some(self.executor.context.events(rights))),
+            Request::Periods { pool } => {
+                let periods = self.executor.context.periods(pool);
+                periods
+                    .map(|periods| Some(Answer::Periods { periods }))
+                    .map_err(Answer::from)
+            }
+            Request::Events {} => Ok(Some(self.executor.events(rights))),
             Request::Opcache { pool } => {
                 let executor = &mut self.executor;
                 let (context, preloaders) = (&mut executor.context, &mut executor.preloaders);

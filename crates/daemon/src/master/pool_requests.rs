@@ -229,7 +229,7 @@ impl Master {
     pub(super) fn is_for_owners(request: &Request, rights: Rights) -> bool {
         match request {
             Request::Ping {}
-            | Request::Status {}
+            | Request::Status { .. }
             | Request::Events {}
             | Request::Opcache { .. }
             | Request::Restart { .. }
@@ -249,6 +249,7 @@ impl Master {
             | Request::Resize { .. }
             | Request::Take { .. }
             | Request::Return { .. }
+            | Request::Periods { .. }
             | Request::PoolAdd { .. }
             | Request::PoolRemove { .. } => rights == Rights::All,
         }

@@ -4,7 +4,10 @@ use super::*;
 fn requests_are_as_documented() {
     let read = |text| serde_json::from_str::<Request>(text).ok();
     assert_eq!(read(r#"{"command":"ping"}"#), Some(Request::Ping {}));
-    assert_eq!(read(r#"{"command":"status"}"#), Some(Request::Status {}));
+    assert_eq!(
+        read(r#"{"command":"status"}"#),
+        Some(Request::Status { caches: false })
+    );
     assert_eq!(read(r#"{"command":"upgrade"}"#), Some(Request::Upgrade {}));
     assert_eq!(
         read(r#"{"command":"reload"}"#),

@@ -9,6 +9,8 @@ pub const CONFIG: &str = "handover-config";
 pub const JOBS: &str = "p0.j";
 /// The socket of the web process.
 pub const WEB: &str = "p0.w";
+/// The memory with the last two weeks of all pools.
+pub const ARCHIVE: &str = "p0.m";
 
 pub fn listener(pool: u32) -> String {
     format!("p{pool}.l")

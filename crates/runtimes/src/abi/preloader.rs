@@ -5,13 +5,14 @@ use super::{Handle, Text};
 use crate::php::protocol::{Answer, EXIT_START_FAILED, SOCKET};
 use crate::preloader::{Preloader, Socket, WorkerOrder};
 use crate::wrapped::SETTLED;
+use forkyard_config::Interface;
 use forkyard_spawn::error::Category;
 use forkyard_spawn::setupper::{self, Notes, SetupComplaint};
 use forkyard_spawn::step::Step;
 use forkyard_sys::process::{
     Side, change_environment, forget_variables, fork_sibling_with_handlers, peak_memory_bytes,
 };
-use forkyard_sys::{Error, fd, image, signal, title};
+use forkyard_sys::{Error, fd, image, sender, signal, title};
 use forkyard_worker::{GenerationContext, Request, Runtime, WorkerContext};
 use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::os::fd::OwnedFd;
@@ -382,7 +383,15 @@ pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> 
             pid
         }
         Ok(Side::Child) => {
-            signal::reset_in_child();
+            let application = &preloader.preloader.settings.pool.application;
+            match application.wrapped().map(|wrapped| wrapped.interface) {
+                // Its faulthandler writes the calls of a fault.
+                Some(Interface::Wsgi | Interface::Asgi) => {
+                    signal::reset_in_child_but_faults();
+                    sender::install_before();
+                }
+                Some(Interface::Rack) | None => signal::reset_in_child(),
+            }
             preloader.wanted = Some(wanted);
             0
         }

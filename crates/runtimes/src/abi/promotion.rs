@@ -5,7 +5,7 @@ use super::worker::{CWorker, several};
 use crate::php::protocol::Answer;
 use crate::preloader::{Preloader, Socket, left_open};
 use forkyard_sys::process::{Side, fork_sibling_with_handlers};
-use forkyard_sys::{Error, fd, session, signal};
+use forkyard_sys::{Error, fd, sender, session, signal};
 use forkyard_worker::Promotion;
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsFd;
@@ -34,6 +34,7 @@ pub unsafe extern "C" fn forkyard_worker_fork(worker: *mut CWorker) -> c_int {
     match unsafe { fork_sibling_with_handlers() } {
         Ok(Side::Child) => {
             signal::reset_in_child();
+            sender::give_all_back();
             0
         }
         Ok(Side::Parent(pid)) => {

@@ -25,6 +25,8 @@ pub(super) struct History {
 struct Seen {
     at: f64,
     pool: String,
+    /// The route of the process's request, if it is known.
+    route: Option<String>,
     cause: Cause,
 }
 
@@ -47,6 +49,11 @@ impl History {
             .collect();
         self.last
             .retain(|pid, (requests, _)| busy.get(pid) == Some(requests));
+        let workers = pools.iter().flat_map(|pool| &pool.generations);
+        let workers = workers.flat_map(|generation| &generation.workers);
+        let routes: BTreeMap<i32, &str> = workers
+            .filter_map(|worker| Some((worker.pid?, worker.route.as_deref()?)))
+            .collect();
         let denied = now
             .looks
             .iter()
@@ -65,6 +72,7 @@ impl History {
             self.sights.push_back(Seen {
                 at: now.at,
                 pool: look.pool.clone(),
+                route: routes.get(&look.pid).map(|route| (*route).to_owned()),
                 cause: finding.cause,
             });
         }
@@ -78,9 +86,18 @@ impl History {
 
     /// Returns what a pool's processes were seen to wait for.
     pub(super) fn sights(&self, pool: &str) -> Sights {
+        self.sights_of(|seen| seen.pool == pool)
+    }
+
+    /// Returns what a pool's processes were seen to wait for in requests of a route.
+    pub(super) fn sights_of_route(&self, pool: &str, route: &str) -> Sights {
+        self.sights_of(|seen| seen.pool == pool && seen.route.as_deref() == Some(route))
+    }
+
+    fn sights_of(&self, is_meant: impl Fn(&Seen) -> bool) -> Sights {
         let mut counts: BTreeMap<Cause, u32> = BTreeMap::new();
-        let own = self.sights.iter().filter(|seen| seen.pool == pool);
-        for seen in own.filter(|seen| seen.cause != Cause::Computing) {
+        let meant = self.sights.iter().filter(|seen| is_meant(seen));
+        for seen in meant.filter(|seen| seen.cause != Cause::Computing) {
             *counts.entry(seen.cause).or_default() += 1;
         }
         counts.into_iter().collect()

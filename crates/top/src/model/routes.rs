@@ -1,7 +1,7 @@
 //! The view of routes.
 
 use super::Span;
-use super::why::{Times, Why};
+use super::why::{Sights, Times, Why};
 use crate::histogram::added;
 use forkyard_protocol::routes::{RouteCounts, RouteStatus};
 use serde::Serialize;
@@ -55,12 +55,18 @@ fn row(span: Span<'_>, pool: &str, now: &RouteStatus, before: Option<&RouteStatu
         p50: time(0.5),
         p95: time(0.95),
         memory_growth: now.memory_growth,
-        why: why(busy, grown(|it| it.cpu_seconds), grown(|it| it.blocked_seconds)).unwrap_or_default(),
+        why: why(
+            busy,
+            grown(|it| it.cpu_seconds),
+            grown(|it| it.blocked_seconds),
+            &span.history.sights_of_route(pool, &now.route),
+        )
+        .unwrap_or_default(),
     }
 }
 
-/// Divides a busy time. The time without a processor is not divided further.
-fn why(busy: Option<f64>, cpu: Option<f64>, blocked: Option<f64>) -> Option<Why> {
+/// Divides a busy time. The time without a processor is divided by what was seen in requests of the route.
+fn why(busy: Option<f64>, cpu: Option<f64>, blocked: Option<f64>, sights: &Sights) -> Option<Why> {
     let (busy, cpu) = (busy?, cpu?);
     // Workers with several requests know neither.
     if cpu + blocked? <= 0.0 {
@@ -71,5 +77,5 @@ fn why(busy: Option<f64>, cpu: Option<f64>, blocked: Option<f64>) -> Option<Why>
         cpu,
         queue: None,
     };
-    Some(Why::of(times, &Vec::new(), false))
+    Some(Why::of(times, sights, false))
 }

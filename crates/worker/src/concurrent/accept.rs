@@ -84,7 +84,9 @@ impl WorkerState {
             Choice::Accept(insists) => insists,
         };
         let listener = self.sources.listener.as_fd();
-        self.gauge.sample_beside_many(listener, &self.page, now);
+        if self.gauge.sample_beside_many(listener, &self.page, now) {
+            self.notifier.tell_crowded(&self.page);
+        }
         let socket = match self.accept() {
             Ok(Some(socket)) => {
                 if insists {

@@ -104,6 +104,7 @@ impl Context {
                 Err(error) => log::error!("[pool {}] {error}", pool.name),
             }
         }
+        self.archive.adopt(descriptors.remove(names::ARCHIVE));
         let mut dead: BTreeMap<u32, Vec<document::SavedWorker>> = BTreeMap::new();
         for (generation, worker) in plan.dead {
             dead.entry(generation).or_default().push(worker);
@@ -159,6 +160,7 @@ impl Context {
         generation.resources = Some(Box::new(resources));
         generation.began = None;
         generation.set_wake_on_accept(WakeOnAccept::default());
+        generation.set_tell_crowded(true);
         generation.try_open_app_log();
         self.pools.generations.insert(id, generation);
         let has_preloader = programs.adopt(self, &left, descriptors).unwrap_or_else(|error| {

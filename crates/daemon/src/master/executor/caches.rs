@@ -1,19 +1,20 @@
 //! The state of PHP pools' OPcache and APCu, for the control socket. A short-lived process of the pool reads it, so it
-//! takes no request; the master waits for none, and keeps each state for a second.
+//! takes no request; the master waits for none. `forkyard opcache` gets a state that is at most a second old, and a
+//! status the last one.
 
 use super::context::Context;
 use super::control::Rights;
-use super::preloaders::Preloaders;
+use super::preloaders::{CantRead, Preloaders};
 use super::refused::Refused;
 use super::sources::Source;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::GenerationId;
-use forkyard_protocol::code_cache::{ApcuState, MOST_BYTES, OpcacheState, PoolCaches, parse};
+use forkyard_protocol::code_cache::{ApcuState, LastCaches, MOST_BYTES, OpcacheState, PoolCaches, parse};
 use forkyard_protocol::control::Answer;
-use forkyard_sys::clock;
 use forkyard_sys::fd::set_nonblocking;
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::socket::Progress;
+use forkyard_sys::{Error, clock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -24,10 +25,27 @@ const MOST_AT_ONCE: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a state is new enough for others who ask.
 const FRESH: Duration = Duration::from_secs(1);
-const LATE: &str = "no process of the pool reported within 2 s";
-const NONSENSE: &str = "a process of the pool reported nothing that is a state";
+/// A status has states of at most this age.
+const LONGEST: Duration = Duration::from_secs(300);
+/// A status has younger states than this read again by nobody.
+const OLD: Duration = Duration::from_secs(10);
+/// The most pools whose caches are read for one status. Others follow with the next ones.
+const MOST_FOR_STATUS: usize = 64;
 
-type Report = Result<(OpcacheState, ApcuState), String>;
+/// Why a state is unknown.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error("no process of the pool reported within 2 s")]
+    Late,
+    #[error("a process of the pool reported nothing that is a state")]
+    Nonsense,
+    #[error(transparent)]
+    NotOrdered(#[from] CantRead),
+    #[error(transparent)]
+    System(#[from] Error),
+}
+
+type Report = Result<(OpcacheState, ApcuState), Unread>;
 
 #[derive(Debug, Default)]
 pub(in crate::master) struct Caches {
@@ -67,7 +85,7 @@ impl Caches {
         let now = clock::now();
         // Others may still wait for their last state.
         if self.askers.is_empty() {
-            self.known.retain(|_, (at, _)| now.since(*at) < FRESH);
+            self.known.retain(|_, (at, _)| now.since(*at) < LONGEST);
         }
         for (_, id) in &pools {
             let is_ordered = self.reading.contains_key(id) || self.waiting.contains(id);
@@ -85,14 +103,56 @@ impl Caches {
         Ok(())
     }
 
+    /// Has old states read for a later status; the master waits for none. Pools at rest, and applications of an
+    /// application pool, are left out.
+    pub(super) fn refresh(&mut self, context: &mut Context, preloaders: &mut Preloaders) {
+        let now = clock::now();
+        if self.askers.is_empty() {
+            self.known.retain(|_, (at, _)| now.since(*at) < LONGEST);
+        }
+        let pools = &context.pools;
+        let mut old: Vec<(Option<Tick>, GenerationId)> = Vec::new();
+        for pool in pools.by_id.values().filter(|pool| pool.listener.is_some()) {
+            let Some(id) = pool.serving else { continue };
+            let generation = pools.generations.get(&id);
+            let runs_php = generation.is_some_and(|it| {
+                let settings = &it.settings.pool;
+                settings.application.php().is_some()
+                    && settings.applications.is_none()
+                    && it.pipes().is_some()
+            });
+            let read = self.known.get(&id).map(|(at, _)| *at);
+            let is_ordered = self.reading.contains_key(&id) || self.waiting.contains(&id);
+            if runs_php && !is_ordered && read.is_none_or(|read| now.since(read) >= OLD) {
+                old.push((read, id));
+            }
+        }
+        old.sort_unstable();
+        old.truncate(MOST_FOR_STATUS);
+        self.waiting.extend(old.into_iter().map(|(_, id)| id));
+        self.proceed(context, preloaders);
+    }
+
+    /// Returns the last state of a generation's caches.
+    pub(super) fn last(&self, id: GenerationId, now: Tick) -> Option<LastCaches> {
+        let (read, report) = self.known.get(&id)?;
+        let age = now.since(*read);
+        let (opcache, apcu) = report.as_ref().ok().filter(|_| age < LONGEST)?;
+        Some(LastCaches {
+            age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            opcache: opcache.clone(),
+            apcu: apcu.clone(),
+        })
+    }
+
     /// Orders what waits, and answers those who have everything.
     fn proceed(&mut self, context: &mut Context, preloaders: &mut Preloaders) {
         while self.reading.len() < MOST_AT_ONCE {
             let Some(id) = self.waiting.pop_front() else { break };
             let ordered = preloaders.order_cache_state(context, id);
             let begun = ordered
-                .map_err(|error| error.to_string())
-                .and_then(|pipe| self.begin(context, id, pipe));
+                .map_err(Unread::from)
+                .and_then(|pipe| Ok(self.begin(context, id, pipe)?));
             if let Err(why) = begun {
                 self.known.insert(id, (clock::now(), Err(why)));
             }
@@ -112,10 +172,9 @@ impl Caches {
         }
     }
 
-    fn begin(&mut self, context: &mut Context, id: GenerationId, pipe: OwnedFd) -> Result<(), String> {
-        let watched = set_nonblocking(pipe.as_fd(), true)
-            .and_then(|()| context.services.sources.watch(&pipe, Source::CacheState(id)));
-        watched.map_err(|error| error.to_string())?;
+    fn begin(&mut self, context: &mut Context, id: GenerationId, pipe: OwnedFd) -> Result<(), Error> {
+        set_nonblocking(pipe.as_fd(), true)?;
+        context.services.sources.watch(&pipe, Source::CacheState(id))?;
         let reading = Reading {
             pipe: Guarded::new(pipe),
             bytes: Vec::new(),
@@ -129,8 +188,8 @@ impl Caches {
         let report = self.known.get(&id).map(|(_, report)| report);
         let (state, unknown) = match report {
             Some(Ok(state)) => (Some(state.clone()), None),
-            Some(Err(why)) => (None, Some(why.clone())),
-            None => (None, Some(LATE.to_owned())),
+            Some(Err(why)) => (None, Some(why.to_string())),
+            None => (None, Some(Unread::Late.to_string())),
         };
         let (opcache, apcu) = state.unzip();
         PoolCaches {
@@ -157,12 +216,12 @@ impl Caches {
                 reading.bytes.extend_from_slice(&buffer[..count]);
                 match reading.bytes.len() {
                     0..=MOST_BYTES => return true,
-                    _ => Err(NONSENSE.to_owned()),
+                    _ => Err(Unread::Nonsense),
                 }
             }
             Ok(Progress::WouldBlock) => return false,
-            Ok(Progress::Done(_)) => parse(&reading.bytes).ok_or_else(|| NONSENSE.to_owned()),
-            Err(error) => Err(error.to_string()),
+            Ok(Progress::Done(_)) => parse(&reading.bytes).ok_or(Unread::Nonsense),
+            Err(error) => Err(error.into()),
         };
         self.end(context, id, report);
         self.proceed(context, preloaders);
@@ -187,7 +246,7 @@ impl Caches {
             return;
         }
         for id in late {
-            self.end(context, id, Err(LATE.to_owned()));
+            self.end(context, id, Err(Unread::Late));
         }
         self.proceed(context, preloaders);
     }

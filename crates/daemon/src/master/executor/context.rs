@@ -1,11 +1,13 @@
 //! The state that several parts of the executor read and change.
 
+use super::archive::PastHours;
 use super::handover::Handover;
 use super::helper_id::HelperId;
 use super::helper_process::HelperProcess;
 use super::helpers::Helpers;
 use super::pools::Pools;
 use super::processes::Processes;
+use super::saturation::Saturations;
 use super::services::Services;
 use super::spawner::Spawner;
 use super::start_source::Starts;
@@ -22,6 +24,8 @@ pub(in crate::master) struct Context {
     pub(in crate::master) helpers: Helpers,
     pub(in crate::master) handover: Handover,
     pub(in crate::master) spawner: Spawner,
+    pub(super) archive: PastHours,
+    pub(super) saturations: Saturations,
 }
 
 /// The configuration in force.

@@ -7,6 +7,7 @@ use super::generation::Generation;
 use super::jobs::Jobs;
 use super::start_report::account;
 use super::status::StatusSource;
+use super::worker::SlowCalls;
 use fastcgi::{Input, Limits, Responder};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::crash::{Crash, Work};
@@ -18,12 +19,14 @@ use forkyard_protocol::control::Answer;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::layout::slot;
 use forkyard_scoreboard::slot_reader::{self, SlotEntry};
+use forkyard_slowlog::MOST_COPIED;
 use forkyard_spawn::effects::oom_kills;
 use forkyard_spawn::report::ErrorId;
 use forkyard_spawn::self_spawn::error_id;
 use forkyard_sys::sender::Origin;
-use forkyard_sys::{Error, clock};
+use forkyard_sys::{Error, clock, memfile};
 use std::collections::HashMap;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// How long after the kernel's count a process may be reaped that it has killed.
@@ -79,12 +82,29 @@ impl Context {
             log::warn!("[pool {}] {error}", crash.pool);
             Vec::new()
         });
+        if let Some(calls) = &worker.calls {
+            // Of workers with several requests, the status shows another one now.
+            if calls.taken == entry.taken && !entry.load.is_told {
+                crash.calls = calls.text();
+                crash.calls_after = calls.read.since(calls.taken);
+            }
+        }
         let reported = Reported {
             id: crash.id,
             is_work_lost: crash.cause != CrashCause::MemoryLimit,
         };
         self.pools.errors.keep_crash(crash);
         Some(reported)
+    }
+}
+
+impl SlowCalls {
+    /// Returns the calls; nothing if the tracer was not done in time.
+    fn text(&self) -> String {
+        let copied = memfile::read(self.copy.as_fd(), MOST_COPIED);
+        String::from_utf8_lossy(&copied.unwrap_or_default())
+            .trim_end()
+            .to_owned()
     }
 }
 
@@ -153,6 +173,8 @@ fn report(
         },
         peak_memory: dead.peak_memory,
         output: dead.output.trim_end().to_owned(),
+        calls: String::new(),
+        calls_after: Duration::ZERO,
         earlier: 0,
         is_program: false,
     }

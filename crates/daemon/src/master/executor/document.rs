@@ -151,6 +151,7 @@ impl<'e> LeftState<'e> {
         all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
         let web = self.web.socket();
         all.extend(web.map(|socket| (names::WEB.to_owned(), socket)));
+        all.extend(self.context.archive.named());
         for (id, generation) in pools.generations.iter() {
             all.extend(generation.named(*id));
             all.extend(generation.named_share(*id));

@@ -14,6 +14,7 @@ use forkyard_core::master::secrets::without_secret;
 use forkyard_host::logs::parse_message;
 use forkyard_protocol::accept_notify::AcceptNotice;
 use forkyard_scoreboard::slot_reader;
+use forkyard_sys::clock;
 use forkyard_sys::socket::Progress;
 use mio::Token;
 
@@ -31,7 +32,7 @@ impl Context {
         };
         let mut buffer = [0; 4096];
         let (mut up, mut mold_candidate, mut restarts) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut told, mut more) = (false, true);
+        let (mut told, mut more, mut is_crowded) = (false, true, false);
         for _ in 0..ACCEPT_NOTIFY_READS {
             match pipes.accept_notify.0.receive(&mut buffer) {
                 Ok(Progress::Done(count)) if count > 0 => {
@@ -51,6 +52,7 @@ impl Context {
                                 told = true;
                                 up.extend(generation.slots.get(&slot).copied());
                             }
+                            AcceptNotice::Crowded(_) => is_crowded = true,
                             AcceptNotice::Accepted(_) => told = true,
                         }
                     }
@@ -86,6 +88,9 @@ impl Context {
         }
         if told {
             self.services.tell(Event::ChildAccept(id));
+        }
+        if is_crowded {
+            self.crowded(id, clock::now());
         }
         more
     }

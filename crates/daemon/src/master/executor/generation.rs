@@ -226,6 +226,7 @@ impl Generation {
             }
         }
         self.set_wake_on_accept(self.notify);
+        self.set_tell_crowded(true);
         Ok(())
     }
 
@@ -290,6 +291,14 @@ impl Generation {
                 idle_below: notify.idle_below,
             };
             header::set_wake_on_accept(resources.board.header(), value);
+        }
+    }
+
+    /// Has workers of a static pool report a queue, or not.
+    pub(super) fn set_tell_crowded(&self, tell: bool) {
+        let is_static = matches!(self.settings.pool.pm, ProcessManager::Static { .. });
+        if let Some(resources) = self.resources.as_ref().filter(|_| is_static) {
+            header::set_tell_crowded(resources.board.header(), tell);
         }
     }
 

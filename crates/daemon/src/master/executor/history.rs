@@ -25,7 +25,7 @@ pub(in crate::master) fn program() -> Option<Program> {
 
 impl Context {
     /// Answers with the events that a client with these rights may read.
-    pub(in crate::master) fn events(&self, rights: Rights) -> Answer {
+    pub(super) fn events(&self, rights: Rights) -> Answer {
         let all = self.handover.history.events();
         let readable = all.filter(|event| match rights {
             Rights::All => true,
@@ -169,7 +169,7 @@ impl Pools {
         named.any(|(id, _)| self.user_of_pool(id) == Some(uid))
     }
 
-    fn user_of_pool(&self, id: PoolId) -> Option<u32> {
+    pub(super) fn user_of_pool(&self, id: PoolId) -> Option<u32> {
         let pool = self.by_id.get(&id)?;
         self.user_of(pool.serving.or(pool.latest)?)
     }

@@ -4,6 +4,7 @@ mod adoption;
 mod app_log;
 mod applications;
 mod apply_error;
+mod archive;
 mod caches;
 mod compare;
 mod context;
@@ -49,6 +50,7 @@ mod required_programs;
 mod resting;
 mod routes;
 mod routing;
+mod saturation;
 mod snapshot;
 
 mod counters;
@@ -180,6 +182,8 @@ impl Executor {
                 helpers: Helpers::default(),
                 handover: Handover::default(),
                 spawner,
+                archive: archive::PastHours::default(),
+                saturations: saturation::Saturations::default(),
             },
             preloaders: Preloaders::default(),
             programs: Programs::default(),
@@ -210,6 +214,8 @@ impl Executor {
             self.web.deadline(),
             self.reload.deadline(&self.context.pools),
             self.caches.deadline(),
+            self.context.archive.deadline(),
+            self.context.saturations.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -226,6 +232,8 @@ impl Executor {
         self.preloaders.poll(&mut self.context.services, now);
         self.programs.poll(&mut self.context, now);
         self.caches.poll(&mut self.context, &mut self.preloaders, now);
+        self.context.poll_archive(now);
+        self.context.poll_saturations(now);
         self.settle();
         self.context
             .poll_entries(&mut self.preloaders, &mut self.programs, now);
@@ -283,11 +291,24 @@ impl Executor {
             context: &self.context,
             programs: &self.programs,
             applications: &self.applications,
+            caches: &self.caches,
         }
+    }
+
+    /// Answers with the events that a client with these rights may read.
+    pub(in crate::master) fn events(&mut self, rights: Rights) -> Answer {
+        self.context.look_at_saturations(clock::now());
+        self.settle();
+        self.context.events(rights)
+    }
+
+    pub(in crate::master) fn refresh_caches(&mut self) {
+        self.caches.refresh(&mut self.context, &mut self.preloaders);
     }
 
     /// Answers a control session with the status once the routers have answered.
     pub(in crate::master) fn begin_status(&mut self, session: u64) {
+        self.context.look_at_saturations(clock::now());
         self.applications
             .begin_status(&mut self.context, StatusAsker::Session(session));
     }
@@ -295,6 +316,8 @@ impl Executor {
     /// Asks the routers for their part of the numbers, if it is time.
     fn gather_numbers(&mut self, now: Tick) {
         if self.web.begins(now) {
+            self.refresh_caches();
+            self.context.look_at_saturations(now);
             self.applications
                 .begin_status(&mut self.context, StatusAsker::Web);
         }

@@ -39,6 +39,12 @@ impl Generation {
         }
     }
 
+    /// The route of the request that the worker in a slot has.
+    pub(super) fn present_route(&self, slot: u32) -> Option<String> {
+        let resources = self.resources.as_ref()?;
+        resources.board.counters(slot as usize)?.routes().present()
+    }
+
     fn add_routes(&self, sums: &mut RouteSums) {
         let Some(resources) = &self.resources else { return };
         let board = &resources.board;

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::pools::Pools;
 use super::processes::Who;
-use super::worker::{Traceable, WorkerProcess};
+use super::worker::{SlowCalls, Traceable, WorkerProcess};
 use forkyard_config::{Application, Calls, Interface, LogLevel, Pool};
 use forkyard_core::master::event::WorkerId;
 use forkyard_scoreboard::slot_reader;
@@ -59,9 +59,9 @@ impl Context {
             return Ok(());
         };
         let page = resources.board.slot(worker.slot as usize);
-        let (number, [method, path, query, script, _]) = page
+        let (number, taken, [method, path, query, script, _]) = page
             .map(slot_reader::read)
-            .map(|entry| (entry.shown, entry.texts))
+            .map(|entry| (entry.shown, entry.taken, entry.texts))
             .unwrap_or_default();
         let application = &settings.pool.application;
         let request = [&method[..], &path, &query];
@@ -106,6 +106,8 @@ impl Context {
             (copy(log.file())?, forkyard_slowlog::LOG),
             (messages, forkyard_slowlog::MESSAGES),
         ];
+        let calls = memfile::create("forkyard-calls")?;
+        descriptors.push((copy(&calls)?, forkyard_slowlog::COPY));
         descriptors.extend(look.descriptors);
         let (program, option) = look.program;
         let path = self.services.libexec.join(program);
@@ -113,6 +115,13 @@ impl Context {
         let program = Program::new(&path, [title.as_str(), option], [], descriptors);
         let tracer = process::start(&program)?;
         self.processes.by_pid.insert(tracer, Who::Tracer(pid));
+        if let Some(worker) = self.pools.workers.get_mut(&id) {
+            worker.calls = Some(SlowCalls {
+                taken,
+                read: clock::now(),
+                copy: calls,
+            });
+        }
         log::info!("about to trace {pid}");
         Ok(())
     }

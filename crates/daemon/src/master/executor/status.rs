@@ -1,6 +1,7 @@
 //! The content of the control socket's `status`.
 
 use super::applications::Applications;
+use super::caches::Caches;
 use super::context::Context;
 use super::control::Rights;
 use super::generation::Generation;
@@ -28,6 +29,7 @@ pub(in crate::master) struct StatusSource<'e> {
     pub(super) context: &'e Context,
     pub(super) programs: &'e Programs,
     pub(super) applications: &'e Applications,
+    pub(super) caches: &'e Caches,
 }
 
 impl StatusSource<'_> {
@@ -58,7 +60,11 @@ impl StatusSource<'_> {
             counts.add(&reading.counts);
             let cpu_ms = (counts.gone_cpu_us + reading.cpu_us) / 1000;
             let numbers = std::mem::take(&mut counts.numbers);
-            let numbers = PoolNumbers::new(&numbers, cpu_ms, counts.terminated, minute_of(now));
+            let mut numbers = PoolNumbers::new(&numbers, cpu_ms, counts.terminated, minute_of(now));
+            let archive = self.context.archive.archive();
+            let same = archive.map(|it| it.same_hour(&pool.name, now, clock::epoch_seconds()));
+            let same = same.unwrap_or_default();
+            (numbers.day_ago, numbers.week_ago) = (same.day_ago, same.week_ago);
             let queue = pool.listen_queue();
             let trouble = unreachable(listener);
             let settings = own.iter().map(|(_, generation)| &generation.settings.pool);
@@ -82,6 +88,10 @@ impl StatusSource<'_> {
                 cpu_ms,
                 counts,
                 numbers: Some(Box::new(numbers)),
+                caches: (pool.serving)
+                    .and_then(|id| self.caches.last(id, now))
+                    .map(Box::new),
+                periods: Vec::new(),
                 memory: None,
                 orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                 failed_starts: all.errors.count(&pool.name),
@@ -266,6 +276,7 @@ impl Pools {
                     method: text(0),
                     uri: text(1),
                     query: text(2),
+                    route: generation.present_route(slot),
                     memory: None,
                     cpu_ms: (pid.and_then(ProcessClock::of)).map_or(0, |clock| clock.micros() / 1000),
                 }

@@ -2,6 +2,7 @@
 
 use super::handover::Named;
 use super::output::Lines;
+use forkyard_base::tick::Tick;
 use forkyard_core::master::action::Force;
 use forkyard_core::master::crash_cause::EndedBy;
 use forkyard_core::master::event::{GenerationId, StopRequest, WorkerId};
@@ -52,6 +53,18 @@ pub(super) struct WorkerProcess {
     /// How to read its present calls; `None` if that is impossible.
     pub(super) traceable: Option<Rc<Traceable>>,
     pub(super) questions: Option<Guarded>,
+    /// The calls of its last slow request.
+    pub(super) calls: Option<SlowCalls>,
+}
+
+/// The calls of a slow request: a copy for the report of a death.
+#[derive(Debug)]
+pub(super) struct SlowCalls {
+    /// When the worker took the request, and when its calls were read.
+    pub(super) taken: Tick,
+    pub(super) read: Tick,
+    /// The tracer writes to it, as the pool's user.
+    pub(super) copy: OwnedFd,
 }
 
 impl WorkerProcess {

@@ -57,6 +57,7 @@ def main(library_path, modules):
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Line-buffered, so that output reaches the log at once.
     sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")
+    show_faults()
     preloads = settings["preload"] != "never"
     if preloads:
         watch(settings)
@@ -88,6 +89,18 @@ def main(library_path, modules):
     # Exit handlers belong to the worker that this process was forked from.
     flush()
     os._exit(0)
+
+
+def show_faults():
+    """Has faults write the calls that lead there to standard error. Workers inherit that. The application may choose
+    otherwise with faulthandler's functions."""
+    try:
+        if not faulthandler.is_enabled():
+            # Only the thread with the fault: a report has the end of the output.
+            faulthandler.enable(file=sys.stderr, all_threads=False)
+    except (OSError, RuntimeError, ValueError, AttributeError):
+        # There is no standard error.
+        pass
 
 
 def load_in_worker(settings, library):

@@ -180,7 +180,7 @@ impl Applications {
             // Totals of all owners are not shown to one.
             (pool.busy, pool.idle, pool.starting) = (0, 0, 0);
             pool.counts = PoolCounters::default();
-            pool.numbers = None;
+            (pool.numbers, pool.caches) = (None, None);
             (pool.cpu_ms, pool.orphans) = (0, 0);
             let mut routers = self.routers.values();
             let app_pool = routers.find(|app_pool| app_pool.template.name == pool.name);

@@ -9,6 +9,8 @@ mod trial;
 mod warm;
 mod zygotes;
 
+pub(super) use cache_state::CantRead;
+
 use super::context::Context;
 use super::generation::closed;
 use super::output::{LINE_BYTES, Lines, read_rest};
