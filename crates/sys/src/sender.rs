@@ -3,12 +3,12 @@
 //! The kernel reports the sender only to a handler. The handler stores it in two words of the worker's page and kills
 //! the process by the same signal, so that the parent sees the usual exit status. After a fault it lets the process fault
 //! again without a handler, so that a core dump has the place. Handled and ignored signals stay as they are, except that
-//! [`install_before`] has the runtime's handler of a fault run after this one.
+//! [`run_first`] has the runtime's handler of a fault run after this one.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 /// Words per note.
 pub const WORDS: usize = 2;
@@ -46,6 +46,7 @@ static PLACE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 /// Negative if there is no file.
 static FILE: AtomicI32 = AtomicI32::new(-1);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
+static RUNS_FIRST: AtomicBool = AtomicBool::new(false);
 /// The runtime's actions for the [`FAULTS`], which run after the handler here. Null: none.
 static NEXT: [AtomicPtr<libc::sigaction>; FAULTS.len()] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; FAULTS.len()];
@@ -111,6 +112,9 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>, records_faults: bool) {
         handle(signal, on_signal, SaFlags::SA_RESTART);
     }
     if records_faults {
+        if RUNS_FIRST.load(Ordering::Relaxed) {
+            take_next();
+        }
         let stack = libc::stack_t {
             ss_sp: STACK.as_ptr().cast_mut().cast(),
             ss_flags: 0,
@@ -124,18 +128,26 @@ pub fn install(early: Option<(BorrowedFd<'_>, u64)>, records_faults: bool) {
     }
 }
 
-/// Puts the handlers of faults before those of a runtime, which write down where it happened and end the process. Call
-/// it before [`install`].
-pub fn install_before() {
+/// Has [`install`] put the handlers of faults before those of the runtime, which write down where it happened and end
+/// the process.
+pub fn run_first() {
+    RUNS_FIRST.store(true, Ordering::Relaxed);
+}
+
+/// Takes the runtime's handlers of faults for later.
+fn take_next() {
     for (signal, next) in FAULTS.into_iter().zip(&NEXT) {
+        next.store(std::ptr::null_mut(), Ordering::Release);
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: reads the present action into memory of the right size.
         let result = unsafe { libc::sigaction(signal as i32, std::ptr::null(), action.as_mut_ptr()) };
         // SAFETY: all bits are a valid action, and the call above has filled it.
-        let action = unsafe { action.assume_init() };
+        let mut action = unsafe { action.assume_init() };
         if result != 0 || action.sa_sigaction == libc::SIG_DFL || action.sa_sigaction == libc::SIG_IGN {
             continue;
         }
+        // A handler that returns would have the instruction fault forever.
+        action.sa_flags |= libc::SA_RESETHAND;
         // Never freed: a handler may use it at any time.
         next.store(Box::into_raw(Box::new(action)), Ordering::Release);
         // SAFETY: the default action runs no code.
@@ -143,7 +155,7 @@ pub fn install_before() {
     }
 }
 
-/// Gives all signals of [`install_before`] back to the runtime's handlers, in a copy that is no worker any more.
+/// Gives all faults back to the runtime's handlers, in a copy that is no worker any more.
 pub fn give_all_back() {
     for signal in FAULTS {
         give_back(signal as i32);
@@ -154,7 +166,7 @@ pub fn give_all_back() {
 fn give_back(signal: libc::c_int) -> bool {
     let index = FAULTS.iter().position(|fault| *fault as i32 == signal);
     let next = index.map_or(std::ptr::null_mut(), |index| NEXT[index].load(Ordering::Acquire));
-    // SAFETY: an async-signal-safe system call; `install_before` has stored a valid action.
+    // SAFETY: an async-signal-safe system call; `take_next` has stored a valid action.
     !next.is_null() && unsafe { libc::sigaction(signal, next, std::ptr::null_mut()) } == 0
 }
 
@@ -410,7 +422,7 @@ mod tests {
                 // SAFETY: the handler makes only async-signal-safe calls.
                 unsafe { libc::signal(signal as i32, of_runtime as *const () as libc::sighandler_t) };
                 crate::signal::reset_in_child_but_faults();
-                install_before();
+                run_first();
             };
             let (sent, ended) = died_after(before, end);
             drop(theirs);
@@ -426,6 +438,23 @@ mod tests {
                 (signal as i32, is_fault)
             );
         }
+    }
+
+    #[test]
+    fn a_runtime_s_handler_that_returns_does_not_fault_forever() {
+        extern "C" fn returns(_: libc::c_int) {}
+        let before = || {
+            // SAFETY: the handler does nothing.
+            unsafe { libc::signal(libc::SIGSEGV, returns as libc::sighandler_t) };
+            run_first();
+        };
+        let (sent, ended) = died_after(before, || {
+            let nowhere = std::ptr::without_provenance::<u8>(8);
+            // SAFETY: it is unmapped, and the process ends there.
+            std::hint::black_box(unsafe { nowhere.read_volatile() });
+        });
+        assert_eq!(ended, Ended::killed(libc::SIGSEGV));
+        assert_eq!(sent.map(|sent| sent.origin), Some(Origin::Fault));
     }
 
     fn died(end: impl FnOnce()) -> (Option<Sent>, Ended) {

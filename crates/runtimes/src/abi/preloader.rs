@@ -388,7 +388,7 @@ pub unsafe extern "C" fn forkyard_preloader_fork(preloader: *mut CPreloader) -> 
                 // Its faulthandler writes the calls of a fault.
                 Some(Interface::Wsgi | Interface::Asgi) => {
                     signal::reset_in_child_but_faults();
-                    sender::install_before();
+                    sender::run_first();
                 }
                 Some(Interface::Rack) | None => signal::reset_in_child(),
             }
