@@ -376,8 +376,8 @@ fn a_fault_of_python_has_its_stack() {
     );
     let rows = [
         ("wsgi", "wsgi", "wsgi.py", wsgi, "", true),
-        ("late", "wsgi", "wsgi.py", wsgi, "preload = \"never\"\n", true),
-        ("threads", "wsgi", "wsgi.py", wsgi, "concurrency = 2\n", true),
+        ("late", "wsgi", "wsgi.py", wsgi, "preload = false\n", true),
+        ("threads", "wsgi", "wsgi.py", wsgi, "threads = 2\n", true),
         ("asgi", "asgi", "asgi.py", asgi, "", true),
         ("quiet", "wsgi", "wsgi.py", quiet.as_str(), "", false),
         ("elsewhere", "wsgi", "wsgi.py", elsewhere.as_str(), "", false),

@@ -63,7 +63,7 @@ fn a_death_is_an_event_in_every_kind_of_pool() {
             + &pool(
                 dir,
                 "ondemand",
-                "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"60s\"\n",
+                "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"200ms\"\n",
                 PHP,
             )
             + &pool(dir, "wsgi", STATIC, &application_in("wsgi", wsgi, ""))
@@ -307,6 +307,7 @@ const HOLD_WSGI: &str = "import os, time\ndef application(environ, start_respons
     while not os.path.exists(os.path.dirname(__file__) + '/../go'):\n        time.sleep(0.002)\n    \
     start_response('200 OK', [])\n    return [b'held']\n";
 const HOLD_ASGI: &str = "import asyncio, os\nasync def application(scope, receive, send):\n    \
+    assert scope['type'] == 'http'\n    \
     while not os.path.exists(os.path.dirname(__file__) + '/../go'):\n        await asyncio.sleep(0.002)\n    \
     await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    \
     await send({'type': 'http.response.body', 'body': b'held'})\n";

@@ -352,3 +352,33 @@ fn nothing_piles_up_in_keeper_and_master() {
     });
     assert!(kept.daemon.get("www", "pid.php").ended);
 }
+
+#[test]
+fn sockets_keep_their_files_over_an_upgrade_and_a_kill() {
+    let dir = directory();
+    let path = dir.path().to_owned();
+    let files = ["status.sock", "web.sock", "www.sock", "control.sock"].map(|name| path.join(name));
+    let [status, web, ..] = &files;
+    let global = format!("{}web = {web:?}\n", with_control(&path));
+    let settings = format!("{STATIC}status_path = \"/status\"\nstatus_listen = {status:?}\n");
+    fs::write(
+        path.join("forkyard.toml"),
+        global + &php_pool(&path, &settings, ""),
+    )
+    .expect("configuration");
+    let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
+    daemon.wait_for("ready to handle connections");
+    until_known(daemon.pid(), 3);
+    for count in 1..=2 {
+        assert!(daemon.run(&["upgrade"]).status.success());
+        until_known(daemon.pid(), 3);
+        process::signal(daemon.kept_master(), Signal::SIGKILL);
+        daemon.wait_for_count("1 pools and 3 workers go on", 2 * count);
+        for file in &files {
+            assert!(file.exists(), "{count} {}", file.display());
+            until("a listener", || {
+                std::os::unix::net::UnixStream::connect(file).ok()
+            });
+        }
+    }
+}

@@ -70,6 +70,11 @@ impl<'a> Counters<'a> {
         stopwatch::runs(self.load(at::BUSY))
     }
 
+    /// Returns how long the slot was busy.
+    pub fn busy_time(&self, now: Tick) -> Duration {
+        Duration::from_nanos(stopwatch::total(self.load(at::BUSY), now))
+    }
+
     /// Starts the busy time.
     pub fn begin_busy(&self, now: Tick) {
         let word = &self.words[at::BUSY];

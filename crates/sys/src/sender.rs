@@ -406,11 +406,6 @@ mod tests {
             }
         }
         static RUNTIME_OUTPUT: AtomicI32 = AtomicI32::new(-1);
-        let fault = || {
-            let nowhere = std::ptr::without_provenance::<u8>(8);
-            // SAFETY: it is unmapped, and the process ends there.
-            std::hint::black_box(unsafe { nowhere.read_volatile() });
-        };
         // SAFETY: ends the process.
         let abort = || unsafe { libc::abort() };
         let ends: [(&dyn Fn(), Signal, bool); 2] =
@@ -445,16 +440,18 @@ mod tests {
         extern "C" fn returns(_: libc::c_int) {}
         let before = || {
             // SAFETY: the handler does nothing.
-            unsafe { libc::signal(libc::SIGSEGV, returns as libc::sighandler_t) };
+            unsafe { libc::signal(libc::SIGSEGV, returns as *const () as libc::sighandler_t) };
             run_first();
         };
-        let (sent, ended) = died_after(before, || {
-            let nowhere = std::ptr::without_provenance::<u8>(8);
-            // SAFETY: it is unmapped, and the process ends there.
-            std::hint::black_box(unsafe { nowhere.read_volatile() });
-        });
+        let (sent, ended) = died_after(before, fault);
         assert_eq!(ended, Ended::killed(libc::SIGSEGV));
         assert_eq!(sent.map(|sent| sent.origin), Some(Origin::Fault));
+    }
+
+    fn fault() {
+        let nowhere = std::ptr::without_provenance::<u8>(8);
+        // SAFETY: it is unmapped, and the process ends there.
+        std::hint::black_box(unsafe { nowhere.read_volatile() });
     }
 
     fn died(end: impl FnOnce()) -> (Option<Sent>, Ended) {
@@ -500,12 +497,7 @@ mod tests {
             };
             (Some(sent), Ended::killed(signal as i32))
         };
-        let fault = died(|| {
-            let nowhere = std::ptr::without_provenance::<u8>(8);
-            // SAFETY: it is unmapped, and the process ends there.
-            std::hint::black_box(unsafe { nowhere.read_volatile() });
-        });
-        assert_eq!(fault, of(Signal::SIGSEGV, Origin::Fault));
+        assert_eq!(died(fault), of(Signal::SIGSEGV, Origin::Fault));
         let overflow = died(|| {
             std::hint::black_box(deep(std::hint::black_box(0)));
         });

@@ -15,12 +15,15 @@ use std::time::Duration;
 
 /// How often a worker measures; a unix socket's queue costs four system calls.
 const INTERVAL: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct Gauge {
     pub(super) accepted: u64,
     pub(super) longest: u32,
     pub(super) last: Option<Tick>,
+    /// The begin of a second, and the worker's busy time then.
+    second: Option<(Tick, Duration)>,
     /// The worker was full or blocked and has not checked the listening socket since.
     pub(super) was_strained: bool,
 }
@@ -33,15 +36,31 @@ impl Gauge {
         disallowed(&listen.allowed_clients, socket)
     }
 
-    /// Called before accept, while still marked idle. `is_eager`: work was already waiting, which is the only sign of
-    /// load in a pool of one worker. Returns whether connections wait beside the one that the worker may accept.
+    /// Called before accept, while still marked idle. In a pool of one worker the signs of load are `is_eager`, work that
+    /// was already waiting, and a second in which the worker was mostly busy. Returns whether connections wait beside the
+    /// one that the worker may accept.
     pub(super) fn sample(&mut self, service: &Service, is_eager: bool, now: Tick) -> bool {
         let last = *self.last.get_or_insert(now);
-        let is_due = now.since(last) >= INTERVAL && (is_eager || service.page.board.slots() > 1);
+        let is_due = now.since(last) >= INTERVAL
+            && (is_eager || service.page.board.slots() > 1 || self.was_busy(&service.page, now));
         if !is_due || !is_full(&service.page) {
             return false;
         }
         self.measure(service.listener.as_fd(), &service.page, now) > 1
+    }
+
+    /// Whether the worker was busy for most of the last second. Begins another second if this one is over.
+    fn was_busy(&mut self, page: &Page, now: Tick) -> bool {
+        let busy = page
+            .counters()
+            .map_or(Duration::ZERO, |counters| counters.busy_time(now));
+        let (begun, before) = *self.second.get_or_insert((now, busy));
+        let passed = now.since(begun);
+        if passed < SECOND {
+            return false;
+        }
+        self.second = Some((now, busy));
+        passed < SECOND * 2 && busy.saturating_sub(before) * 2 >= passed
     }
 
     /// The same for a worker with several requests.

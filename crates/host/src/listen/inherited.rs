@@ -53,6 +53,9 @@ impl Inherited {
             .iter()
             .position(|passed| serves(&passed.address, wanted))?;
         let passed = self.sockets.swap_remove(at);
+        // After an upgrade a socket may come twice. The file is that of the one in use.
+        self.sockets
+            .retain(|other| !other.is_ours || !serves(&other.address, wanted));
         Some((passed.socket, passed.is_ours))
     }
 
