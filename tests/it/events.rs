@@ -63,7 +63,7 @@ fn a_death_is_an_event_in_every_kind_of_pool() {
             + &pool(
                 dir,
                 "ondemand",
-                "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"200ms\"\n",
+                "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"60s\"\n",
                 PHP,
             )
             + &pool(dir, "wsgi", STATIC, &application_in("wsgi", wsgi, ""))
@@ -329,7 +329,7 @@ fn each_kind_of_pool_that_is_too_small_has_an_event_and_its_end() {
         make_writable(dir);
         let fixed = "pm = \"static\"\nmax_children = 2\n";
         let dynamic = "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
-        let ondemand = "pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"60s\"\n";
+        let ondemand = "pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"200ms\"\n";
         let app = |name: &str, more: &str| application_in(name, dir.join(name), more);
         with_control(dir)
             + &pool(dir, "static", fixed, PHP)

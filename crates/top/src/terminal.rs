@@ -22,7 +22,7 @@ use std::time::Duration;
 /// How long the loop waits for a key before it looks for new readings.
 const TURN: Duration = Duration::from_millis(50);
 
-/// What other threads send.
+/// A message of another thread.
 #[derive(Debug)]
 enum News {
     Readings(Box<Readings>),
@@ -134,7 +134,7 @@ impl Window {
                 self.draw(terminal)?;
             }
             is_stale = false;
-            // Without a terminal crossterm reads for ever.
+            // If the terminal is gone, crossterm reads for ever.
             let input = wait_for_input(keys.as_fd(), TURN).map_err(io::Error::other)?;
             if input == Input::HungUp {
                 return Ok(());

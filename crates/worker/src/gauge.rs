@@ -37,7 +37,7 @@ impl Gauge {
     }
 
     /// Called before accept, while still marked idle. In a pool of one worker the signs of load are `is_eager`, work that
-    /// was already waiting, and a second in which the worker was mostly busy. Returns whether connections wait beside the
+    /// was already waiting, and a second of mostly busy time. Returns whether connections wait in addition to the
     /// one that the worker may accept.
     pub(super) fn sample(&mut self, service: &Service, is_eager: bool, now: Tick) -> bool {
         let last = *self.last.get_or_insert(now);
@@ -63,7 +63,7 @@ impl Gauge {
         passed < SECOND * 2 && busy.saturating_sub(before) * 2 >= passed
     }
 
-    /// The same for a worker with several requests.
+    /// Like [`Gauge::sample`], for a worker with several requests.
     pub(super) fn sample_beside_many(&mut self, listener: BorrowedFd<'_>, page: &Page, now: Tick) -> bool {
         let was_strained = std::mem::take(&mut self.was_strained);
         let is_due = was_strained && self.last.is_none_or(|last| now.since(last) >= INTERVAL);

@@ -171,7 +171,7 @@ impl Manager {
         }
     }
 
-    fn tell_room(&mut self, id: GenerationId, step: &mut Step<'_>) {
+    pub(super) fn tell_room(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };

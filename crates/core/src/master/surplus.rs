@@ -70,6 +70,9 @@ impl Manager {
             .map(|generation| self.worker_counts(generation).kept)
             .sum();
         let surplus = policy::surplus(pm, view.idle.clone(), in_pool == 1, step.now);
+        if !surplus.retire.is_empty() {
+            self.tell_room(id, step);
+        }
         for worker in surplus.retire {
             self.dismiss(worker, LeaveCause::Surplus, step);
         }
