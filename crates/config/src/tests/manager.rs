@@ -117,11 +117,11 @@ fn what_the_master_has_open_grows_with_the_pools_and_what_they_always_have() {
     let of = |lines: &str| crate::descriptors(&valid(&pool("").replace("\"static\"", lines)));
     let ondemand = of("\"ondemand\"");
     assert_eq!((ondemand.least, ondemand.used), (64 + 1, 64 + 1 + 8 + 1));
-    assert_eq!(ondemand.left, 3 + 1 + 7 + 1);
+    assert_eq!(ondemand.left, 4 + 1 + 7 + 1);
     let fixed = of("\"static\"");
     assert_eq!(fixed.least, fixed.used, "its workers are always there");
     assert!(fixed.least > ondemand.used);
     let logged = of("\"ondemand\"\naccess.log = \"/var/log/a\"\ncatch_workers_output = true");
     assert_eq!((logged.least, logged.used), (64 + 2, 64 + 2 + 8 + 2 + 3));
-    assert_eq!(logged.left, 3 + 1 + 7 + 2 + 3, "the log itself is opened anew");
+    assert_eq!(logged.left, 4 + 1 + 7 + 2 + 3, "the log itself is opened anew");
 }
