@@ -142,10 +142,15 @@ fn status_of_head(bytes: &[u8]) -> Option<u16> {
     loop {
         let end = line_end(rest)?;
         let line = &rest[..end];
-        let is_status = line
-            .get(..7)
-            .is_some_and(|name| name.eq_ignore_ascii_case(b"status:"));
-        if is_status || line.starts_with(b"HTTP/") {
+        // Most lines differ in their first byte.
+        let names_status = match line.first() {
+            Some(b's' | b'S') => line
+                .get(..7)
+                .is_some_and(|name| name.eq_ignore_ascii_case(b"status:")),
+            Some(b'H') => line.starts_with(b"HTTP/"),
+            _ => false,
+        };
+        if names_status {
             let mut head = AnswerHead::default();
             head.take(line);
             return Some(head.status());

@@ -1,3 +1,4 @@
+use super::has_two_dots;
 use super::{FileSystem, Parameters, Rules, Script, fix_up, is_allowed};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -310,4 +311,27 @@ fn endings() {
         !is_allowed(b"/d/p.PHP", &endings) && !is_allowed(b".php", &endings) && !is_allowed(b"", &endings)
     );
     assert!(is_allowed(b"/anything", &[]));
+}
+
+#[test]
+fn two_dots_are_found_anywhere() {
+    for length in 0..40 {
+        for first in 0..length {
+            let mut text = vec![b'/'; length];
+            text[first] = b'.';
+            assert!(!has_two_dots(&text), "{length} {first}");
+            if first + 2 < length {
+                text[first + 2] = b'.';
+                assert!(!has_two_dots(&text), "{length} {first}");
+            }
+            if first + 1 < length {
+                text[first + 1] = b'.';
+                assert!(has_two_dots(&text), "{length} {first}");
+            }
+        }
+        // Bytes that differ from a dot by a bit, or by one.
+        for byte in [b'.' | 0x80, b'-', b'/', 0, 0xff] {
+            assert!(!has_two_dots(&vec![byte; length]), "{length} {byte}");
+        }
+    }
 }
