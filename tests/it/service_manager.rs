@@ -116,14 +116,14 @@ fn descriptors_are_left_with_the_service_manager() {
 
 #[test]
 fn a_store_that_is_too_small_is_said_with_the_figures() {
-    for (most, is_said) in [("11", true), ("12", false)] {
+    for (most, is_said) in [("12", true), ("13", false)] {
         let dir = directory();
         let text = php_pool(dir.path(), STATIC, "");
         let (daemon, socket) = Daemon::start_notified(dir.path(), &text, &[("FDSTORE", most)]);
         hear(&socket, "READY=1");
         daemon.wait_for("ready to handle connections");
         let words = format!(
-            "{most} descriptors can be left for a next master: 1 pools need 12 when each has a worker"
+            "{most} descriptors can be left for a next master: 1 pools need 13 when each has a worker"
         );
         assert_eq!(daemon.log().contains(&words), is_said, "{}", daemon.log());
     }
