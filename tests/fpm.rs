@@ -1,6 +1,5 @@
 //! forkyard-fpm compared with the system's php-fpm.
 
-mod abandoned;
 mod access;
 mod both;
 mod commands;

@@ -150,8 +150,6 @@ pub struct Pool {
     pub shares: Shares,
     #[serde(flatten)]
     pub serving: Serving,
-    #[serde(default)]
-    pub overload: super::overload::Overload,
     #[serde(flatten)]
     pub retirement: Retirement,
     #[serde(flatten)]

@@ -2,7 +2,6 @@
 //!
 //! All are sums that never fall: the difference of two readings covers all of the time between them.
 
-use crate::dead_work::{COUNTS, DeadWork};
 use crate::history::{History, LastHour, Period};
 use forkyard_base::scale::{self, BUCKETS, IN_OCTAVE};
 use serde::{Deserialize, Serialize};
@@ -120,8 +119,6 @@ pub struct Numbers {
     pub aborted: u64,
     /// Requests that a worker with several requests ended after their time limit.
     pub timed_out: u64,
-    /// By [`DeadCount`](crate::dead_work::DeadCount).
-    pub dead: [u64; COUNTS],
     /// From the parameters to the end of the answer; buckets of microseconds.
     pub run: Histogram,
     /// Time before a worker took the request, a lower bound; buckets of microseconds.
@@ -145,8 +142,7 @@ impl Numbers {
             (&mut self.timed_out, other.timed_out),
         ];
         let classes = self.classes.iter_mut().zip(other.classes);
-        let dead = self.dead.iter_mut().zip(other.dead);
-        for (own, others) in sums.into_iter().chain(classes).chain(dead) {
+        for (own, others) in sums.into_iter().chain(classes) {
             // Workers may write any number.
             *own = own.saturating_add(others);
         }
@@ -179,8 +175,6 @@ pub struct PoolNumbers {
     pub bytes_out: u64,
     pub aborted: u64,
     pub timed_out: u64,
-    /// Requests that did not begin.
-    pub dead_work: DeadWork,
     pub run: Distribution,
     pub wait: Distribution,
     pub cpu: Distribution,
@@ -282,7 +276,6 @@ impl PoolNumbers {
             bytes_out: of.bytes_out,
             aborted: of.aborted,
             timed_out: of.timed_out.saturating_add(terminated),
-            dead_work: of.dead.into(),
             run: time(&of.run),
             wait: time(&of.wait),
             cpu: time(&of.cpu),

@@ -16,7 +16,6 @@ mod concurrent;
 mod connection;
 mod context;
 mod cpu;
-mod dead_work;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;
@@ -48,7 +47,6 @@ mod stderr_errors;
 mod tally;
 pub mod timeout_response;
 mod transfer;
-mod triage;
 mod unrun;
 mod wear;
 

@@ -33,7 +33,6 @@ mod gathered;
 mod groups;
 mod inspections;
 mod instances;
-mod left;
 mod master;
 mod master_link;
 mod memory;
