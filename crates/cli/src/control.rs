@@ -149,18 +149,9 @@ pub(super) struct StatusArguments {
 
 /// Prints the status.
 pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
-    let look = || {
-        let mut status = ask_wanted(daemon, wanted)?;
-        if wanted.json {
-            ask_periods(daemon, &wanted.pools, &mut status);
-        }
-        Ok(show(status, wanted))
-    };
+    let look = || Ok(show(ask_wanted(daemon, wanted)?, wanted));
     match wanted.watch {
         None => tell(ask_wanted(daemon, wanted).map(|mut status| {
-            if wanted.json {
-                ask_periods(daemon, &wanted.pools, &mut status);
-            }
             if wanted.pools.is_empty() && wanted.metrics.is_none() {
                 super::life::ask_changes(daemon, &mut status);
             }
@@ -277,14 +268,19 @@ pub(super) fn ask_status(daemon: &Daemon) -> Result<Status, CommandOutcome> {
     }
 }
 
-/// Programs that read the status get the caches of PHP, too. An older daemon refuses to read them.
+/// Asks for the status. Programs that read it also get the caches of PHP, and JSON has the periods of named pools.
 fn ask_wanted(daemon: &Daemon, wanted: &StatusArguments) -> Result<Status, CommandOutcome> {
-    if wanted.json || wanted.metrics.is_some() {
-        if let Answer::Status(status) = answer(daemon, &Request::Status { caches: true })? {
-            return Ok(*status);
-        }
+    let has_caches = wanted.json || wanted.metrics.is_some();
+    let mut status = match has_caches.then(|| answer(daemon, &Request::Status { caches: true })) {
+        Some(Ok(Answer::Status(status))) => *status,
+        Some(Err(error)) => return Err(error),
+        // An older daemon refuses to read the caches.
+        Some(Ok(_)) | None => ask_status(daemon)?,
+    };
+    if wanted.json {
+        ask_periods(daemon, &wanted.pools, &mut status);
     }
-    ask_status(daemon)
+    Ok(status)
 }
 
 fn answer_at(socket: &Path, request: &Request) -> Result<Answer, CommandOutcome> {
