@@ -21,6 +21,11 @@ PATIENCE_S = 900
 GOOD = {"PASSED", "SKIPPED", "XFAILED", "WARNED"}
 # More than these that fail are no accident.
 MOST_AGAIN = 15
+# Tests whose outcome depends on a race that php-fpm decides another way. They must pass in one of RACE_ATTEMPTS.
+RACES = {
+    "fpm_get_status_basic.phpt": "a spare worker is forked when the last idle one is taken; php-fpm does so within a second",
+}
+RACE_ATTEMPTS = 16
 NO_REASON = "(no reason yet)"
 
 
@@ -106,6 +111,10 @@ class Suite:
             again = [name for name in result.failed() if program != "forkyard-fpm" or (user, name) not in listed]
             if again and len(again) <= MOST_AGAIN:
                 self.lane(programs[program], f"again-{program}-{user}", again, result)
+            for attempt in range(2, RACE_ATTEMPTS):
+                raced = [name for name in result.failed() if name in RACES and (user, name) not in listed]
+                if raced:
+                    self.lane(programs[program], f"race-{attempt}-{program}-{user}", raced, result)
 
     def lane(self, binary, label, names, result):
         """Runs some tests in a tree of their own, one after the other."""
@@ -172,7 +181,7 @@ class Suite:
             if diff.exists():
                 result.diffs[name] = diff.read_text(errors="replace")
             if before and result.status[name] in GOOD:
-                print(f"{result.program} as {result.user}: {name} passed at the second attempt only")
+                print(f"{result.program} as {result.user}: {name} did not pass at the first attempt")
         if not found:
             print((tree / "log").read_text(errors="replace")[-2000:], file=sys.stderr)
 
