@@ -1,5 +1,6 @@
 //! forkyard-fpm compared with the system's php-fpm.
 
+mod abandoned;
 mod access;
 mod both;
 mod commands;

@@ -100,7 +100,7 @@ const WORLD: [&str; 10] = [
     "std::thread",
 ];
 
-const PURE: [(&str, &[&str]); 11] = [
+const PURE: [(&str, &[&str]); 13] = [
     ("crates/daemon/src/handover/", &[]),
     ("crates/base/", &[]),
     (
@@ -115,10 +115,12 @@ const PURE: [(&str, &[&str]); 11] = [
     ("crates/fastcgi/", &[]),
     ("crates/jobs/src/core/", &[]),
     ("crates/protocol/", &[]),
+    ("crates/scoreboard/src/standing.rs", &[]),
     ("crates/scoreboard/src/status/", &[]),
     ("crates/top/src/model/", &[]),
     ("crates/top/src/screen.rs", &[]),
     ("crates/top/src/view/", &[]),
+    ("crates/worker/src/dead_work.rs", &[]),
 ];
 
 const STRANGERS: [(&str, &str); 6] = [

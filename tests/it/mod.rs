@@ -31,6 +31,7 @@ mod numbers;
 mod on_error;
 mod opcache;
 mod order;
+mod overload;
 mod php_sources;
 mod php_worker;
 mod pool_numbers;

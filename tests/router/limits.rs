@@ -25,11 +25,50 @@ fn a_full_queue_is_answered_503_and_a_late_request_504() {
 fn who_goes_while_it_waits_is_forgotten() {
     let stand = Stand::start(&["shop"], &["max=1"]);
     stand.said("shop", "warm");
-    let (mut busy, waits) = stand.busy_and_waiting(|| stand.client(), "sleep=1000");
+    let mut busy = stand.client();
+    stand.send(&mut busy, "shop", "sleep=2500", b"");
+    stand.wait_until_busy();
+    let visit = stand.params("shop", "x").with("REMOTE_ADDR", "198.51.100.7");
+    let mut waits = stand.client();
+    waits.send(&visit, b"").expect("it listens");
+    stand.wait_for_number("waiting", 1);
     drop(waits);
     stand.wait_for_number("waiting", 0);
     said(&busy.answer().expect("an answer"));
-    assert_eq!(stand.application("shop")["counters"]["lent"].as_u64(), Some(2));
+    let counters = stand.application("shop")["counters"].clone();
+    assert_eq!(
+        (counters["lent"].as_u64(), counters["abandoned"].as_u64()),
+        (Some(2), Some(1))
+    );
+}
+
+#[test]
+fn who_may_still_read_or_has_started_work_keeps_its_place() {
+    let stand = Stand::start(&["shop"], &["max=1"]);
+    stand.said("shop", "warm");
+    let mut busy = stand.client();
+    stand.send(&mut busy, "shop", "sleep=1500", b"");
+    stand.wait_until_busy();
+    let visit = stand.params("shop", "x").with("REMOTE_ADDR", "198.51.100.7");
+    for params in [
+        visit.clone().posting(4),
+        visit.clone().with("REMOTE_ADDR", "127.0.0.1"),
+    ] {
+        let mut left = stand.client();
+        left.send(&params, b"body").expect("it listens");
+    }
+    let mut half = stand.client();
+    half.send(&visit, b"").expect("it listens");
+    half.shut();
+    stand.wait_for_number("waiting", 3);
+    said(&busy.answer().expect("an answer"));
+    said(&half.answer().expect("an answer"));
+    stand.wait_until_idle();
+    let counters = stand.application("shop")["counters"].clone();
+    assert_eq!(
+        (counters["lent"].as_u64(), counters["abandoned"].as_u64()),
+        (Some(5), Some(0))
+    );
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct Params(pub Vec<(String, String)>);
@@ -113,10 +114,15 @@ impl Answer {
 
 trait Stream: Read + Write + Send {
     fn shut(&self);
+    fn wait_at_most(&self, time: Duration);
     fn again(&self) -> io::Result<Box<dyn Stream>>;
 }
 
 impl Stream for UnixStream {
+    fn wait_at_most(&self, time: Duration) {
+        self.set_read_timeout(Some(time)).expect("a timeout");
+    }
+
     fn shut(&self) {
         let _ = self.shutdown(std::net::Shutdown::Write);
     }
@@ -127,6 +133,10 @@ impl Stream for UnixStream {
 }
 
 impl Stream for TcpStream {
+    fn wait_at_most(&self, time: Duration) {
+        self.set_read_timeout(Some(time)).expect("a timeout");
+    }
+
     fn shut(&self) {
         let _ = self.shutdown(std::net::Shutdown::Write);
     }
@@ -167,6 +177,12 @@ impl Client {
 
     pub fn kept(mut self) -> Client {
         self.keep = true;
+        self
+    }
+
+    /// Reading fails after this time.
+    pub fn patient_for(self, time: Duration) -> Client {
+        self.stream.wait_at_most(time);
         self
     }
 

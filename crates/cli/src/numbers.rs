@@ -1,6 +1,7 @@
 //! A pool's numbers as text: busy time, percentiles, classes.
 
 use forkyard_protocol::control::PoolStatus;
+use forkyard_protocol::dead_work::DeadCount;
 use forkyard_protocol::history::{LastHour, Period};
 use forkyard_protocol::numbers::{Distribution, PoolNumbers, StatusClass};
 use std::fmt::Write as _;
@@ -31,6 +32,10 @@ pub(super) fn lines(pool: &PoolStatus) -> String {
         numbers.aborted,
         numbers.timed_out
     );
+    let dead = counts(DeadCount::NAMES, numbers.dead_work.counts());
+    if !dead.is_empty() {
+        let _ = writeln!(text, "  dead work: {dead}");
+    }
     if let Some(hour) = &numbers.last_hour {
         let _ = writeln!(text, "  {}", last_hour(hour));
     }
@@ -80,13 +85,18 @@ fn percentiles(of: &Distribution, parts: &[u32]) -> String {
 }
 
 fn classes(numbers: &PoolNumbers) -> String {
-    let counted = StatusClass::NAMES.into_iter().zip(numbers.requests.counts());
-    let counted = counted.filter(|(_, count)| *count > 0);
-    let all: Vec<String> = counted.map(|(name, count)| format!("{name} {count}")).collect();
+    let all = counts(StatusClass::NAMES, numbers.requests.counts());
     match all.is_empty() {
         true => "-".to_owned(),
-        false => all.join(", "),
+        false => all,
     }
+}
+
+/// Returns the counts above zero.
+fn counts<const N: usize>(names: [&str; N], counts: [u64; N]) -> String {
+    let counted = names.into_iter().zip(counts).filter(|(_, count)| *count > 0);
+    let all: Vec<String> = counted.map(|(name, count)| format!("{name} {count}")).collect();
+    all.join(", ")
 }
 
 /// Returns microseconds with the unit that suits them.
@@ -112,6 +122,7 @@ fn bytes(count: u64) -> String {
 mod tests {
     use super::*;
     use forkyard_protocol::control::WorkerLimits;
+    use forkyard_protocol::dead_work::DeadWork;
     use forkyard_protocol::numbers::RequestsByClass;
 
     #[test]
@@ -140,6 +151,11 @@ mod tests {
                 wait_p95_at_most_ms: Some(50),
                 ..Period::default()
             }),
+            dead_work: DeadWork {
+                abandoned: 3,
+                overload: 1,
+                ..DeadWork::default()
+            },
             ..PoolNumbers::default()
         };
         let pool = PoolStatus {
@@ -155,6 +171,7 @@ mod tests {
             "  busy 12.3 s, saturated 1.3 s (5 workers), queue not empty 0.0 s\n  \
              run p50 1.1 ms, p95 8.6 ms, p99 1.10 s; wait p95 1 µs\n  \
              answers 2xx 98, none 2; received 9999 B, sent 3072 MiB; aborted 2, timed out 0\n  \
+             dead work: abandoned 3, overload 1\n  \
              same hour a week ago: 7 requests, 0 errors, 1.00 busy workers; 95 % waited at most 50.0 ms\n"
         );
         assert_eq!(lines(&PoolStatus::default()), "");

@@ -32,6 +32,7 @@ mod known;
 mod main_file;
 mod memory;
 mod model;
+mod overload;
 mod overrides;
 mod path_pattern;
 pub mod php;
@@ -64,6 +65,7 @@ pub use host::{Host, control_socket, control_variable, effective, has_pools, loa
 pub use jobs::*;
 pub use main_file::{SYSTEM, SYSTEM_CONTROL};
 pub use model::*;
+pub use overload::{Abandoned, Overload, QueueTime};
 pub use path_pattern::PathPattern;
 pub use postgresql::{ClientCertificate, Encryption, PostgresqlServer, Roots, SslMode, UrlMistake};
 pub use resolve::parse;

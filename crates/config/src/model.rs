@@ -150,6 +150,8 @@ pub struct Pool {
     pub shares: Shares,
     #[serde(flatten)]
     pub serving: Serving,
+    #[serde(default)]
+    pub overload: super::overload::Overload,
     #[serde(flatten)]
     pub retirement: Retirement,
     #[serde(flatten)]

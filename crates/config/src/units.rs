@@ -7,6 +7,7 @@ use super::application::{
 };
 use super::error::Kind;
 use super::model::{CoreLimit, LogFormat, LogLevel, OnError, OnSigterm, ReloadWhen};
+use super::overload::{Abandoned, QueueTime};
 use super::value::{Parse, Plain};
 
 /// Ten years, so that sums of times can't overflow.
@@ -65,6 +66,9 @@ forms! {
     WorkerModeChoice(WorkerMode),
     IsolationChoice(Isolation),
     ConnectionsChoice(BootConnections),
+    AbandonedRule(Abandoned),
+    /// A duration or `"auto"`.
+    QueueLimit(QueueTime),
 }
 
 /// A number whose range is checked where it is resolved.
@@ -409,6 +413,29 @@ form!(
     Plain::Text("refuse") => Some(ConnectionsChoice(BootConnections::Refuse)),
     Plain::Text("keep") => Some(ConnectionsChoice(BootConnections::Keep))
 );
+
+form!(
+    AbandonedRule,
+    "a rule for requests whose client has left; write \"skip\", \"run\" or \"skip-half-closed\"",
+    Plain::Text("skip") => Some(AbandonedRule(Abandoned::Skip)),
+    Plain::Text("run") => Some(AbandonedRule(Abandoned::Run)),
+    Plain::Text("skip-half-closed") => Some(AbandonedRule(Abandoned::SkipHalfClosed))
+);
+form!(
+    QueueLimit,
+    "a duration, such as 10, \"500ms\" or \"5m\", or \"auto\"",
+    Plain::Text("auto") => Some(QueueLimit(QueueTime::Auto)),
+    Plain::Text(text) => duration(text).map(queue_limit),
+    Plain::Whole(number) => duration(&number.to_string()).map(queue_limit)
+);
+
+/// 0 is no limit.
+fn queue_limit(time: Duration) -> QueueLimit {
+    QueueLimit(match time.is_zero() {
+        true => QueueTime::Endless,
+        false => QueueTime::Fixed(time),
+    })
+}
 
 fn texts(items: &[Plain<'_>]) -> Result<Vec<String>, Kind> {
     let text = |item| Text::parse(item).map(|Text(text)| text);

@@ -177,6 +177,11 @@ impl<T: Copy + Ord + Add<Duration, Output = T>> Connection<T> {
         self.responder.params()
     }
 
+    /// The parameters, for corrections before the request is passed on.
+    pub fn params_mut(&mut self) -> &mut Params {
+        self.responder.params_mut()
+    }
+
     /// Whether the whole body was received.
     pub fn body_ended(&self) -> bool {
         self.responder.body_ended()

@@ -10,7 +10,7 @@
 //! * [`handover`]: old and new master.
 //!
 //! With clients of the daemon:
-//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`code_cache`], [`counters`], [`daemon_life`],
+//! * [`control`]: daemon and its clients. [`address`], [`changes`], [`code_cache`], [`counters`], [`daemon_life`], [`dead_work`],
 //!   [`history`], [`last_reload`], [`last_upgrade`], [`logs`], [`numbers`], [`past_event`], [`program`], [`refusals`], [`routes`] and
 //!   [`skipped`] are parts of its answers, some of the hand-over document too.
 //! * [`health`]: what a status means for probes.
@@ -28,6 +28,7 @@ pub mod code_cache;
 pub mod control;
 pub mod counters;
 pub mod daemon_life;
+pub mod dead_work;
 pub mod handover;
 pub mod health;
 pub mod history;

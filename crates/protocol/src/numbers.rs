@@ -2,6 +2,7 @@
 //!
 //! All are sums that never fall: the difference of two readings covers all of the time between them.
 
+use crate::dead_work::{COUNTS, DeadWork};
 use crate::history::{History, LastHour, Period};
 use forkyard_base::scale::{self, BUCKETS, IN_OCTAVE};
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,8 @@ pub struct Numbers {
     pub aborted: u64,
     /// Requests that a worker with several requests ended after their time limit.
     pub timed_out: u64,
+    /// By [`DeadCount`](crate::dead_work::DeadCount).
+    pub dead: [u64; COUNTS],
     /// From the parameters to the end of the answer; buckets of microseconds.
     pub run: Histogram,
     /// Time before a worker took the request, a lower bound; buckets of microseconds.
@@ -142,7 +145,8 @@ impl Numbers {
             (&mut self.timed_out, other.timed_out),
         ];
         let classes = self.classes.iter_mut().zip(other.classes);
-        for (own, others) in sums.into_iter().chain(classes) {
+        let dead = self.dead.iter_mut().zip(other.dead);
+        for (own, others) in sums.into_iter().chain(classes).chain(dead) {
             // Workers may write any number.
             *own = own.saturating_add(others);
         }
@@ -175,6 +179,8 @@ pub struct PoolNumbers {
     pub bytes_out: u64,
     pub aborted: u64,
     pub timed_out: u64,
+    /// Requests that did not begin.
+    pub dead_work: DeadWork,
     pub run: Distribution,
     pub wait: Distribution,
     pub cpu: Distribution,
@@ -276,6 +282,7 @@ impl PoolNumbers {
             bytes_out: of.bytes_out,
             aborted: of.aborted,
             timed_out: of.timed_out.saturating_add(terminated),
+            dead_work: of.dead.into(),
             run: time(&of.run),
             wait: time(&of.wait),
             cpu: time(&of.cpu),

@@ -5,6 +5,7 @@
 //! connections. The wait since then is a lower bound.
 
 use super::layout::{gate, header};
+use super::standing::{Bound, Standing};
 use super::stopwatch;
 use forkyard_base::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +17,10 @@ const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 const MILLI: u64 = 1_000_000;
 /// Older measurements are not used: the numbers of connections repeat.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// The time that the kept measurements cover in a pool that measures often.
+const COVERED: Duration = Duration::from_secs(4);
+/// How many requests the usual time is a mean of.
+const USUAL_OF: u64 = 16;
 
 /// The gate page of a generation.
 #[derive(Debug, Clone, Copy)]
@@ -174,12 +179,28 @@ impl<'a> Gate<'a> {
 
     /// Keeps a measurement: `accepted` connections before it, and those waiting.
     pub fn measured(&self, accepted: u64, waiting: u64, now: Tick) {
+        if self.has_enough_measurements(now) {
+            return;
+        }
         let highest = accepted.saturating_add(waiting);
         let millis = now.as_nanos().div_ceil(MILLI);
         let at = self.word(gate::MEASURED).fetch_add(1, Ordering::SeqCst) as usize % gate::MEASUREMENTS_KEPT;
         self.word(gate::MEASUREMENTS + at)
             .store(millis << NUMBER_BITS | highest & NUMBER, Ordering::SeqCst);
         self.word(gate::HIGHEST).fetch_max(highest, Ordering::SeqCst);
+    }
+
+    /// Whether another measurement would displace one that is still of use.
+    fn has_enough_measurements(&self, now: Tick) -> bool {
+        let count = self.load(gate::MEASURED) as usize;
+        let age = |at: usize| {
+            let word = self.load(gate::MEASUREMENTS + at % gate::MEASUREMENTS_KEPT);
+            let time = Tick::from_nanos((word >> NUMBER_BITS).saturating_mul(MILLI));
+            (word != 0).then(|| now.since(time))
+        };
+        let (oldest, last) = (age(count), age(count.wrapping_sub(1)));
+        let is_recent = |age: Option<Duration>, limit| age.is_some_and(|age| age < limit);
+        is_recent(oldest, COVERED) && is_recent(last, COVERED / gate::MEASUREMENTS_KEPT as u32)
     }
 
     fn waited(&self, number: u64, now: Tick) -> Duration {
@@ -209,6 +230,52 @@ impl<'a> Gate<'a> {
         let new = now.since((now - waited).max(Tick::from_nanos(before)));
         let nanos = u64::try_from(new.as_nanos()).unwrap_or(u64::MAX);
         self.word(gate::QUEUE_TOTAL).fetch_add(nanos, Ordering::SeqCst);
+    }
+}
+
+impl Gate<'_> {
+    /// Counts a request's time. Two workers at once may count one of them.
+    pub fn had_run(&self, time: Duration) {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let usual = self.word(gate::USUAL);
+        let next = match usual.load(Ordering::Relaxed) {
+            0 => time,
+            before => before - before / USUAL_OF + time / USUAL_OF,
+        };
+        usual.store(next.max(1), Ordering::Relaxed);
+    }
+
+    /// Returns how long requests usually take; zero: unknown.
+    pub fn usual(&self) -> Duration {
+        Duration::from_nanos(self.word(gate::USUAL).load(Ordering::Relaxed)).min(LONGEST)
+    }
+
+    /// Whether this worker should log that requests are refused: once in this time for all workers.
+    pub fn may_say_refused(&self, interval: Duration, now: Tick) -> bool {
+        let said = self.word(gate::SAID_REFUSED);
+        let last = said.load(Ordering::Relaxed);
+        let is_due = last == 0 || now.since(Tick::from_nanos(last)) >= interval;
+        let next = now.as_nanos();
+        is_due
+            && said
+                .compare_exchange(last, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Counts the wait of a request that is taken. Returns whether the queue stands, and the bound.
+    pub fn had_wait(&self, waited: Duration, now: Tick) -> (bool, Bound) {
+        let bound = Bound::of(self.usual());
+        let (since, until) = (self.word(gate::STANDING), self.word(gate::STANDING_UNTIL));
+        let before = Standing {
+            since: Tick::from_nanos(since.load(Ordering::Relaxed)),
+            until: Tick::from_nanos(until.load(Ordering::Relaxed)),
+        };
+        let (next, stands) = before.take(waited, bound, now);
+        if next != before {
+            until.store(next.until.as_nanos(), Ordering::Relaxed);
+            since.store(next.since.as_nanos(), Ordering::Relaxed);
+        }
+        (stands, bound)
     }
 }
 
@@ -307,6 +374,40 @@ mod tests {
             assert!(gate.queue_ns() <= now.as_nanos());
         }
         assert!(known * 20 > waits, "{known} of {waits}");
+    }
+
+    /// Many workers measure often, and connections wait for long.
+    #[test]
+    fn long_waits_are_known_however_often_the_queue_is_measured() {
+        for every in [5, 30, 100, 500] {
+            let page = page();
+            let gate = Gate::new(&page, 4);
+            let (waits, mut known) = (3_000, Duration::ZERO);
+            for number in 0..2_000 {
+                let now = 10_000 + number * every;
+                gate.measured(number, waits / every, at(now));
+                gate.begin_accept();
+                known = gate.accepted(at(now));
+            }
+            let missing = Duration::from_millis(waits) - known;
+            assert!(
+                missing <= Duration::from_millis(250.max(every)),
+                "{every}: {missing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_usual_time_follows_the_requests() {
+        let page = page();
+        let gate = Gate::new(&page, 1);
+        assert_eq!(gate.usual(), Duration::ZERO);
+        gate.had_run(Duration::from_millis(500));
+        assert_eq!(gate.usual(), Duration::from_millis(500));
+        (0..200).for_each(|_| gate.had_run(Duration::from_millis(20)));
+        assert!(gate.usual().abs_diff(Duration::from_millis(20)) < Duration::from_millis(1));
+        gate.had_run(Duration::MAX);
+        assert!(gate.usual() <= LONGEST);
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //! | --- | --- | --- |
 //! | header | 0–33, 64–511 | status, refusals, bits of slots |
 //! | slot | 0–507 | the present worker and its request |
-//! | gate | 0–474 | busy slots, saturated time, waits, refused requests |
-//! | numbers | 0–1038, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
+//! | gate | 0–493 | busy slots, saturated time, waits, refused requests, standing queue |
+//! | numbers | 0–1044, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
 //! | received | all | the bytes of a request whose worker was killed |
 
 use forkyard_sys::received::PAGES;
@@ -191,10 +191,17 @@ pub mod gate {
     /// How often the queue was measured, and the last measurements.
     pub const MEASURED: usize = HIGHEST + 1;
     pub const MEASUREMENTS: usize = MEASURED + 1;
-    pub const MEASUREMENTS_KEPT: usize = 16;
+    pub const MEASUREMENTS_KEPT: usize = 32;
     /// Requests that a responder refused because no worker could start, and the bytes of its answers.
     pub const REFUSED: usize = MEASUREMENTS + MEASUREMENTS_KEPT;
     pub const REFUSED_BYTES: usize = REFUSED + 1;
+    /// The usual time of requests, in nanoseconds; 0: unknown.
+    pub const USUAL: usize = REFUSED_BYTES + 1;
+    /// [`Standing`](super::super::standing::Standing), in monotonic nanoseconds.
+    pub const STANDING: usize = USUAL + 1;
+    pub const STANDING_UNTIL: usize = STANDING + 1;
+    /// When a worker last logged that requests are refused, in monotonic nanoseconds; 0 for never.
+    pub const SAID_REFUSED: usize = STANDING_UNTIL + 1;
 }
 
 /// Words of a slot's numbers, written by its workers. They go on when another worker gets the slot.
@@ -220,6 +227,8 @@ pub mod numbers {
     pub const BYTES_OUT: usize = BYTES_IN + 1;
     pub const ABORTED: usize = BYTES_OUT + 1;
     pub const TIMED_OUT: usize = ABORTED + 1;
+    /// Requests that did not begin, by [`DeadCount`](forkyard_protocol::dead_work::DeadCount).
+    pub const DEAD: usize = TIMED_OUT + 1;
     /// Keys of routes' rows (0: free), and their weights.
     pub const ROUTE_KEYS: usize = BUSY + 32;
     pub const ROUTES: usize = 32;
@@ -260,8 +269,8 @@ mod tests {
         const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::RETIRE) };
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
-        const { assert!(gate::REFUSED_BYTES < PAGE_WORDS) };
-        const { assert!(numbers::TIMED_OUT < numbers::ROUTE_KEYS) };
+        const { assert!(gate::SAID_REFUSED < PAGE_WORDS) };
+        const { assert!(numbers::DEAD + forkyard_protocol::dead_work::COUNTS <= numbers::ROUTE_KEYS) };
         const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
         const END: usize =
             numbers::MINUTES + forkyard_protocol::history::MINUTES as usize * numbers::MINUTE_WORDS;

@@ -18,6 +18,7 @@ pub mod routes;
 pub mod slot_reader;
 pub mod slot_writer;
 pub mod stage;
+pub mod standing;
 pub mod status;
 pub mod stopwatch;
 

@@ -8,6 +8,7 @@ use super::stage::RequestStage;
 use super::{slot_reader, stopwatch};
 use forkyard_base::scale::{BUCKETS, bucket};
 use forkyard_base::tick::Tick;
+use forkyard_protocol::dead_work::DeadCount;
 use forkyard_protocol::numbers::{Histogram, Numbers, StatusClass};
 use forkyard_sys::timeout_responder;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,6 +120,11 @@ impl<'a> Counters<'a> {
         }
     }
 
+    /// Counts a request that did not begin, or that only would not have begun.
+    pub fn dead(&self, count: DeadCount) {
+        self.add(at::DEAD + count.index(), 1);
+    }
+
     /// Counts bytes from and to the web server.
     pub fn transferred(&self, received: u64, sent: u64) {
         self.add(at::BYTES_IN, received);
@@ -183,6 +189,7 @@ impl<'a> Counters<'a> {
             bytes_out: self.load(at::BYTES_OUT),
             aborted: self.load(at::ABORTED),
             timed_out: self.load(at::TIMED_OUT),
+            dead: std::array::from_fn(|count| self.load(at::DEAD + count)),
             run: self.histogram(at::RUN, at::RUN_SUM),
             wait: self.histogram(at::WAIT, at::WAIT_SUM),
             cpu: self.histogram(at::CPU, at::CPU_SUM),

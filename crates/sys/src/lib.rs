@@ -25,6 +25,7 @@ pub mod memfile;
 pub mod mounts;
 pub mod notify;
 pub mod origin;
+pub mod other_end;
 pub mod peer;
 pub mod pidfd;
 pub mod process;

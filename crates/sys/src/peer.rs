@@ -48,6 +48,22 @@ pub fn other_end(socket: BorrowedFd<'_>) -> Option<OtherEnd> {
     })
 }
 
+/// Whether the peer of a TCP connection was a process of this machine, and has closed its socket.
+pub(super) fn has_left(socket: BorrowedFd<'_>) -> bool {
+    let address = |found: nix::Result<SockaddrStorage>| found.ok().as_ref().and_then(tcp_address);
+    let own = address(getsockname(socket.as_raw_fd()));
+    let peer = address(getpeername(socket.as_raw_fd()));
+    let (Some(own), Some(peer)) = (own, peer) else {
+        return false;
+    };
+    match ask(peer, own) {
+        Some(Some(found)) => found.inode == 0,
+        // The kernel knows only sockets of this network namespace.
+        Some(None) => peer.ip().to_canonical().is_loopback() || peer.ip() == own.ip(),
+        None => false,
+    }
+}
+
 fn tcp_address(address: &SockaddrStorage) -> Option<SocketAddr> {
     let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
     v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into())))

@@ -136,6 +136,12 @@ const APPLICATION: &[Row<Value>] = &[
         |it| Some(number(&it["counters"]["timed_out"])),
     ),
     (
+        "requests_abandoned",
+        Counter,
+        "Requests whose client left while they waited.",
+        |it| Some(number(&it["counters"]["abandoned"])),
+    ),
+    (
         "requests_refused",
         Counter,
         "Requests refused for another reason.",

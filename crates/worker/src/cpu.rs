@@ -55,7 +55,7 @@ impl Service {
     fn count(&mut self, now: Tick, cpu_micros: u64) {
         let tally = &mut self.tally;
         let request = FinishedRequest {
-            run: Some(tally.ended.unwrap_or(now).since(self.taken)),
+            run: (!tally.is_dead).then(|| tally.ended.unwrap_or(now).since(self.taken)),
             wait: std::mem::take(&mut tally.waited),
             ended: now,
             class: tally.answer.class(),
@@ -65,6 +65,9 @@ impl Service {
             is_timed_out: false,
         };
         let (received, sent) = tally.take_transferred();
+        if let Some((gate, run)) = self.page.gate().zip(request.run) {
+            gate.had_run(run);
+        }
         if let Some(counters) = self.page.counters() {
             tally::count(counters, &request, self.tally.route, self.tally.growth);
             counters.transferred(received, sent);
@@ -73,8 +76,10 @@ impl Service {
 
     pub(super) fn account(&mut self, now: Tick) {
         let took = now.since(self.taken);
-        self.took = [took, self.took[0]];
-        self.cost.end(took);
+        if !self.tally.is_dead {
+            self.took = [took, self.took[0]];
+            self.cost.end(took);
+        }
         let micros = took.as_micros() as u64;
         let (mut centipercent, program) = (0, std::mem::take(&mut self.program_micros));
         let mut cpu_micros = micros.saturating_add(program);

@@ -16,6 +16,7 @@ mod concurrent;
 mod connection;
 mod context;
 mod cpu;
+mod dead_work;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;
@@ -47,6 +48,7 @@ mod stderr_errors;
 mod tally;
 pub mod timeout_response;
 mod transfer;
+mod triage;
 mod unrun;
 mod wear;
 

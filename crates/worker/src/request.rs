@@ -1,6 +1,7 @@
 //! A request, as a runtime sees it.
 
 use super::builtin;
+use super::dead_work::Dead;
 use super::service::Service;
 use fastcgi::{Params, Role};
 use forkyard_base::tick::Tick;
@@ -9,6 +10,9 @@ use forkyard_scoreboard::slot_writer::Description;
 use forkyard_sys::clock;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
+
+/// nginx's status of a request whose client has left.
+pub(super) const CLIENT_CLOSED: u16 = 499;
 
 /// The client disconnected or timed out (`client_timeout`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -242,6 +246,20 @@ impl<'w> Request<'w> {
     pub fn end(&mut self) -> Result<(), ClientGone> {
         self.service.stage(RequestStage::End);
         self.service.finish()
+    }
+
+    /// Ends a request that must not begin.
+    pub(super) fn die(&mut self, dead: Dead, now: Tick) {
+        self.service.tally.is_dead = true;
+        match dead.answer(now.as_nanos() >> 10) {
+            Some(answer) => {
+                let _ = self.write(answer.as_bytes());
+            }
+            None => {
+                self.log_status(CLIENT_CLOSED);
+                self.break_off();
+            }
+        }
     }
 
     /// Makes the worker exit after this request, as `max_requests` does.

@@ -1,19 +1,18 @@
 //! REQUEST_START, the time at which the web server passes a request on. nginx: `fastcgi_param REQUEST_START $msec;`.
 
-use fastcgi::Params;
 use forkyard_base::tick::Tick;
 use forkyard_sys::clock;
 use std::time::Duration;
 
-const NAME: &[u8] = b"REQUEST_START";
+pub(super) const NAME: &[u8] = b"REQUEST_START";
 /// A longer wait is a wrong clock.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Seconds, milliseconds and microseconds since 1970: the lowest number of the next unit, and microseconds per unit.
 const UNITS: [(f64, f64); 3] = [(1e11, 1e6), (1e14, 1e3), (1e17, 1.0)];
 
-/// Returns a request's wait until `taken`, if it has a valid REQUEST_START.
-pub(super) fn waited(params: &Params, taken: Tick) -> Option<Duration> {
-    let begun = epoch_micros(params.get(NAME)?)?;
+/// Returns a request's wait until `taken`, if `text` is a valid REQUEST_START.
+pub(super) fn waited(text: &[u8], taken: Tick) -> Option<Duration> {
+    let begun = epoch_micros(text)?;
     let since_taken = clock::now().since(taken);
     waited_since(begun, clock::epoch_micros(), since_taken)
 }

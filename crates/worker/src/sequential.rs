@@ -184,6 +184,7 @@ impl Worker {
                     WorkerPhase::Waiting
                 }
                 WorkerPhase::Connection => match self.begin_request() {
+                    Ok(()) if self.is_dead() => WorkerPhase::Request,
                     Ok(()) => {
                         self.phase = WorkerPhase::Request;
                         return true;
@@ -352,19 +353,35 @@ impl Worker {
         Ok(())
     }
 
+    /// Answers a request that must not begin.
+    fn is_dead(&mut self) -> bool {
+        let Some(dead) = self.service.judge() else {
+            return false;
+        };
+        let now = clock::now();
+        let mut request = self.request();
+        request.describe_from_params();
+        request.die(dead, now);
+        request.release();
+        true
+    }
+
     pub(super) fn end_request(&mut self) -> WorkerPhase {
         let service = &mut self.service;
         service.stage(RequestStage::End);
         let _ = service.finish();
-        service.wear.served += 1;
-        service.limit_memory(self.releases);
+        let is_dead = service.tally.is_dead;
+        if !is_dead {
+            service.wear.served += 1;
+            service.limit_memory(self.releases);
+        }
         service.account(clock::now());
         service.idle_watch.end();
         if self.caught {
             self.end_output();
         }
         let service = &mut self.service;
-        if service.wear.is_candidate() {
+        if !is_dead && service.wear.is_candidate() {
             self.acceptor.notifier.tell_mold_candidate();
         }
         if service.router.is_there() || !service.has_input() || service.wear.is_worn_out() {

@@ -1,9 +1,10 @@
 //! Facts about a request for the worker's numbers.
 
 use super::access::head::AnswerHead;
-use super::request_start;
+use super::dead_work::Dead;
 use super::route::RouteFinder;
 use super::service::Service;
+use super::triage;
 use fastcgi::Params;
 use forkyard_base::tick::Tick;
 use forkyard_protocol::numbers::StatusClass;
@@ -19,6 +20,8 @@ pub(super) struct Tally {
     pub(super) waited: Duration,
     /// The worker found its connection waiting in the listening socket.
     pub(super) found_waiting: bool,
+    /// The request did not begin; it counts for no distribution.
+    pub(super) is_dead: bool,
     pub(super) memory: Option<u64>,
     /// How much the request raised the worker's peak of memory, in bytes.
     pub(super) growth: u64,
@@ -34,6 +37,7 @@ impl Tally {
     /// Begins a request. Its wait and its first bytes are already known.
     pub(super) fn begin(&mut self) {
         self.memory = None;
+        self.is_dead = false;
         self.growth = 0;
         self.route = None;
         self.ended = None;
@@ -47,11 +51,22 @@ impl Tally {
 }
 
 impl Service {
-    /// Measures the wait by the web server's time, if the request has one.
-    pub(super) fn heed_request_start(&mut self, params: &Params) {
-        let Some(waited) = request_start::waited(params, self.taken) else {
-            return;
-        };
+    /// Returns why the request that has been read must not begin.
+    pub(super) fn judge(&mut self) -> Option<Dead> {
+        let (settings, taken) = (&self.settings, self.taken);
+        let params = self.current.as_deref_mut()?.responder.params_mut();
+        let times = triage::take_times(params, settings, taken);
+        if let Some(waited) = times.waited {
+            self.has_waited(waited);
+        }
+        let connection = self.current()?;
+        let (params, socket) = (connection.responder.params(), connection.socket());
+        let waits = (self.tally.waited, &times);
+        triage::judge(&self.settings, &self.page, params, socket, waits, taken)
+    }
+
+    /// Takes the web server's measure of the wait.
+    fn has_waited(&mut self, waited: Duration) {
         let tally = &mut self.tally;
         tally.waited = waited;
         if std::mem::take(&mut tally.found_waiting)

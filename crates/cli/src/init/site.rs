@@ -26,7 +26,8 @@ const PORT: &str = r#"
         set $port $1;
     }
 "#;
-const PARAMETERS: &str = "include fastcgi_params;\n        fastcgi_param HTTP_HOST $host$port;";
+const PARAMETERS: &str = "include fastcgi_params;\n        fastcgi_param HTTP_HOST $host$port;\n        \
+                          fastcgi_param REQUEST_START $msec;";
 
 /// Sends WebSocket requests to the HTTP socket.
 const UPGRADE: &str = "error_page 418 = @websocket;

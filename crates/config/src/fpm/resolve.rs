@@ -13,7 +13,7 @@ use crate::flat_keys::FlatKeys;
 use crate::overrides::Overrides;
 use crate::report::{Diagnostics, Report};
 use crate::resolve::{pool_text, whole};
-use crate::{Config, FpmSetting, Location, LogTarget, Pool};
+use crate::{Abandoned, Config, FpmSetting, Location, LogTarget, Pool};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -78,6 +78,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
 
 fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     TITLE.clone_into(&mut pool.title);
+    pool.overload.abandoned = Abandoned::Count;
     if let Some(mode) = values.full("listen.mode") {
         let sockets = [Some(&mut pool.listen), pool.pages.status_listen.as_deref_mut()];
         for socket in sockets.into_iter().flatten() {

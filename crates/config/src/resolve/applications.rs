@@ -207,6 +207,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
     }
     let elsewhere = format!("write it into [pool.{}.applications]", text.name);
     report.refuse(&draft.stop_timeout, problem, &elsewhere);
+    report.refuse(&draft.max_request_queue_time, problem, &elsewhere);
     for field in [&draft.chroot, &draft.status_listen] {
         report.refuse(field, problem, "leave it out");
     }

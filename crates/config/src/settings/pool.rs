@@ -10,7 +10,8 @@ use super::sections::Section::Pool;
 use crate::LogLevel::{Alert, Error};
 use crate::flat_keys::{Entries, Field};
 use crate::units::{
-    Children, Core, FileMode, Flag, Manager, Reload, Routing, Size, Text, Texts, Time, Whole,
+    AbandonedRule, Children, Core, FileMode, Flag, Manager, QueueLimit, Reload, Routing, Size, Text, Texts,
+    Time, Whole,
 };
 
 section! {
@@ -188,6 +189,15 @@ section! {
         wait_for_cpu: Field<Flag> = key("wait_for_cpu", "flag", "`true`",
             "leave new connections in the listening socket while as many of the pool's workers compute as there are processors ([Process management](../explain/process-management.md#requests-that-compute))")
             .in_php_fpm("every idle worker accepts"),
+        max_request_queue_time: Field<QueueLimit> = key("max_request_queue_time", r#"duration, or `"auto"`"#, "`0`",
+            "how long a request may wait before it begins: one that has waited longer is answered with 504; `\"auto\"`: with 503 and `Retry-After`, while all requests wait too long; 0: no limit. See [Overload](../howto/overload.md)")
+            .in_php_fpm("none"),
+        abandoned: Field<AbandonedRule> = key("abandoned", r#"`"skip"`, `"run"`, `"skip-half-closed"`"#, r#"`"skip"`"#,
+            "what becomes of a GET or HEAD request that has waited for a second and whose client has left: it does not begin, or it runs. `\"skip-half-closed\"`: a client of another machine has left once it has closed its half of a TCP connection, as nginx does ([Overload](../howto/overload.md))")
+            .in_php_fpm("it runs"),
+        abandoned_keep: Field<Texts> = key("abandoned_keep", "list", r#"`["/wp-cron.php", "/cron.php"]`"#,
+            "ends of paths whose requests run without a client")
+            .in_php_fpm("all run"),
         params_bytes: Field<Size> = key("limits.params_bytes", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#,
             "most bytes of the names and values of one request's parameters")
             .in_php_fpm("fixed"),

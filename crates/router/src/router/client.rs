@@ -30,6 +30,10 @@ pub(super) struct Client {
     pub(super) restart_files: Option<RestartFiles>,
     pub(super) session: Option<SessionId>,
     pub(super) tries: u8,
+    /// The kernel has reported an end of the connection, perhaps before the request was read.
+    pub(super) hangs_up: bool,
+    /// The client has left, and its request may be skipped.
+    pub(super) left: bool,
     /// Since when the kernel has refused to pass the connection.
     pub(super) stuck: Option<Tick>,
     pub(super) since: Tick,
@@ -69,6 +73,8 @@ impl Client {
             restart_files: None,
             session: None,
             tries: 0,
+            hangs_up: false,
+            left: false,
             stuck: None,
             since: Tick::ZERO,
             out: Vec::new(),

@@ -20,6 +20,7 @@ pub(super) struct Counters {
     pub queue_full: u64,
     pub timed_out: u64,
     pub refused: u64,
+    pub abandoned: u64,
     pub spawned: u64,
     pub spawn_failed: u64,
 }

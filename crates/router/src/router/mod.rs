@@ -33,6 +33,7 @@ mod gathered;
 mod groups;
 mod inspections;
 mod instances;
+mod left;
 mod master;
 mod master_link;
 mod memory;

@@ -28,11 +28,12 @@ impl Router {
             return;
         };
         let gone = flags.intersects(EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR | EpollFlags::EPOLLRDHUP);
+        client.hangs_up |= gone;
         let state = client.state();
         if state.reads() {
             self.on_ready(id);
         } else if gone && state.waits() {
-            self.close(id);
+            self.may_have_left(id);
         } else if std::mem::replace(&mut client.stirred, true) && !gone {
             // A body has arrived, which the router doesn't read.
             self.watch(id, Interest::End);
@@ -169,7 +170,7 @@ impl Router {
             return;
         };
         (client.id, client.keep, client.tries) = (head.id, head.keep, 0);
-        (client.since, client.stuck) = (now, None);
+        (client.since, client.stuck, client.left) = (now, None, false);
         client.stirred = false;
         let Some(root) = head.root.filter(|root| is_possible(root)) else {
             return self.refuse(id, Problem::NoRoot);
@@ -199,6 +200,9 @@ impl Router {
         }
         self.change(id, ClientCause::Found);
         self.ask(id);
+        if self.clients.get(id).is_some_and(|client| client.hangs_up) {
+            self.may_have_left(id);
+        }
     }
 
     fn ask(&mut self, id: u64) {
@@ -380,6 +384,7 @@ impl Router {
                     None => self.refuse(id, Problem::TimedOut),
                 }
             }
+            ClientState::Waiting if client.left => self.skip_if_left(id),
             ClientState::Waiting => self.pass_again(id),
             state => {
                 if state == ClientState::Silent {

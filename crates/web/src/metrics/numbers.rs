@@ -3,6 +3,7 @@
 use super::{Counter, Labels, Metrics, Row, labelled, with};
 use forkyard_base::openmetrics::Kind::Histogram;
 use forkyard_protocol::control::Status;
+use forkyard_protocol::dead_work::DeadCount;
 use forkyard_protocol::numbers::{Distribution, PoolNumbers, StatusClass, at_most_power};
 
 pub(super) fn write(metrics: &mut Metrics, status: &Status) {
@@ -11,6 +12,7 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let pools: Vec<(Labels, &PoolNumbers)> = pools.collect();
     metrics.families("pool", NUMBERS, &pools);
     metrics.families("pool", ANSWERS, &answers(&pools));
+    metrics.families("pool", DEAD, &dead(&pools));
     for family in HISTOGRAMS {
         write_histogram(metrics, family, &pools);
     }
@@ -72,6 +74,21 @@ fn answers(pools: &[(Labels, &PoolNumbers)]) -> Vec<(Labels, u64)> {
     let all = pools.iter().flat_map(|(labels, numbers)| {
         let counts = StatusClass::NAMES.into_iter().zip(numbers.requests.counts());
         counts.map(move |(class, count)| (with(labels, "class", class), count))
+    });
+    all.collect()
+}
+
+const DEAD: &[Row<u64>] = &[(
+    "dead_requests",
+    Counter,
+    "Requests that did not begin, by the reason; ran: they would not have begun without php-fpm's configuration; nonsense: REQUEST_START or REQUEST_TIMEOUT was ignored.",
+    |it| Some(*it as f64),
+)];
+
+fn dead(pools: &[(Labels, &PoolNumbers)]) -> Vec<(Labels, u64)> {
+    let all = pools.iter().flat_map(|(labels, numbers)| {
+        let counts = DeadCount::NAMES.into_iter().zip(numbers.dead_work.counts());
+        counts.map(move |(reason, count)| (with(labels, "reason", reason), count))
     });
     all.collect()
 }

@@ -64,6 +64,8 @@ pub(super) struct RunningRequest {
     pub waited: Duration,
     pub status: AnswerStatus,
     pub is_timed_out: bool,
+    /// It did not begin; it counts for no distribution.
+    pub is_dead: bool,
     pub route: Option<RouteRow>,
 }
 

@@ -2,8 +2,8 @@
 
 use super::super::access::Recorder;
 use super::super::request::description;
-use super::super::request_start;
 use super::super::tally::AnswerStatus;
+use super::super::triage;
 use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
 use super::state::{READ_BYTES, WorkerState};
@@ -124,7 +124,10 @@ impl WorkerState {
         };
         connection.start(spare);
         let known = link.take_wait(now);
-        let waited = request_start::waited(connection.params(), now).unwrap_or(known);
+        let times = triage::take_times(connection.params_mut(), &self.settings, now);
+        let waited = times.waited.unwrap_or(known);
+        let (params, socket) = (connection.params(), link.socket.fd());
+        let dead = triage::judge(&self.settings, &self.page, params, socket, (waited, &times), now);
         if let Some(recorder) = &mut recorder {
             recorder.begin(now);
             recorder.memory(peak);
@@ -141,6 +144,9 @@ impl WorkerState {
             request.waited = waited;
         }
         self.gauge.was_strained |= self.is_full();
+        if let Some(dead) = dead {
+            return self.die(index, dead, now);
+        }
         if self.answer_builtin(index, now) {
             return;
         }
@@ -191,6 +197,7 @@ impl WorkerState {
             waited: Duration::ZERO,
             status: AnswerStatus::default(),
             is_timed_out: false,
+            is_dead: false,
             route: None,
         });
         self.find_route(index);

@@ -1,5 +1,7 @@
 //! Sends answers.
 
+use super::super::dead_work::Dead;
+use super::super::request::CLIENT_CLOSED;
 use super::super::{builtin, tally};
 use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
@@ -175,10 +177,14 @@ impl WorkerState {
     }
 
     fn is_over(&mut self, request: &RunningRequest, is_aborted: bool, now: Tick) {
+        let is_counted = request.answer != AnswerPhase::Endless && !request.is_dead;
+        let run = is_counted.then(|| now.since(request.taken));
+        if let Some((gate, run)) = self.page.gate().zip(run) {
+            gate.had_run(run);
+        }
         if let Some(counters) = self.page.counters() {
-            let is_endless = request.answer == AnswerPhase::Endless;
             let finished = FinishedRequest {
-                run: (!is_endless).then(|| now.since(request.taken)),
+                run,
                 wait: request.waited,
                 ended: now,
                 class: request.status.class(),
@@ -196,7 +202,7 @@ impl WorkerState {
         if !self.is_full() {
             self.capacity.quiet.has_room();
         }
-        self.wear.served += 1;
+        self.wear.served += u64::from(!request.is_dead);
         self.publish_load();
         self.show_end(now.since(request.taken), now);
         self.check_limits(now);
@@ -285,12 +291,33 @@ impl WorkerState {
         let Some(bytes) = builtin::answer(&self.settings, &self.page, listener, params, uri, b"") else {
             return false;
         };
-        match self.send(index, &bytes, When::Last, now) {
+        self.send_whole(index, &bytes, now);
+        true
+    }
+
+    /// Ends a request that must not begin.
+    pub(super) fn die(&mut self, index: usize, dead: Dead, now: Tick) {
+        if let Some(request) = &mut self.clients[index].request {
+            request.is_dead = true;
+        }
+        if let Some(answer) = dead.answer(now.as_nanos() >> 10) {
+            return self.send_whole(index, answer.as_bytes(), now);
+        }
+        if let Some(request) = &mut self.clients[index].request {
+            request.status.set(CLIENT_CLOSED);
+            if let Some(recorder) = &mut request.recorder {
+                recorder.status(CLIENT_CLOSED);
+            }
+        }
+        self.break_off(index, now);
+    }
+
+    fn send_whole(&mut self, index: usize, bytes: &[u8], now: Tick) {
+        match self.send(index, bytes, When::Last, now) {
             Sent::Taken { count, is_full: true } => self.send_rest(index, &bytes[count..], now),
             Sent::Taken { .. } => {}
             Sent::Gone => self.finish(index, now),
         }
-        true
     }
 
     fn send_rest(&mut self, index: usize, mut bytes: &[u8], now: Tick) {

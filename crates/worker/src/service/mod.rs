@@ -47,7 +47,7 @@ pub(super) struct Service {
     pub(super) start: usize,
     pub(super) end: usize,
     output: Output,
-    current: Option<Box<Connection>>,
+    pub(super) current: Option<Box<Connection>>,
     #[expect(
         clippy::vec_box,
         reason = "the same boxes come from and go to the held connections"
@@ -153,7 +153,6 @@ impl Service {
 
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.slot_writer().describe(about);
-        self.heed_request_start(params);
         self.find_route(about, params);
         if let Some(recorder) = &mut self.recorder {
             let connection = self.current.as_deref_mut().filter(|_| recorder.wants_peer());

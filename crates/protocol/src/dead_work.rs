@@ -1,0 +1,90 @@
+//! Requests that did not begin, because nobody would get their answer or too many wait.
+
+use serde::{Deserialize, Serialize};
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeadCount {
+    /// The client had left: no answer.
+    Abandoned,
+    /// Its time, REQUEST_TIMEOUT, was as good as over: 503.
+    Deadline,
+    /// It had waited longer than `max_request_queue_time`: 504.
+    QueueTime,
+    /// All requests waited too long: 503.
+    Overload,
+    /// One of the above for a php-fpm configuration: the request ran.
+    Ran,
+    /// REQUEST_START or REQUEST_TIMEOUT without a meaning: the request ran.
+    Nonsense,
+}
+
+/// The number of counts.
+pub const COUNTS: usize = 6;
+
+impl DeadCount {
+    pub const NAMES: [&'static str; COUNTS] = [
+        "abandoned",
+        "deadline",
+        "queue_time",
+        "overload",
+        "ran",
+        "nonsense",
+    ];
+
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// The counts in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeadWork {
+    pub abandoned: u64,
+    pub deadline: u64,
+    pub queue_time: u64,
+    pub overload: u64,
+    pub ran: u64,
+    pub nonsense: u64,
+}
+
+impl DeadWork {
+    /// Returns the counts in the order of [`DeadCount::NAMES`].
+    pub fn counts(&self) -> [u64; COUNTS] {
+        [
+            self.abandoned,
+            self.deadline,
+            self.queue_time,
+            self.overload,
+            self.ran,
+            self.nonsense,
+        ]
+    }
+}
+
+impl From<[u64; COUNTS]> for DeadWork {
+    fn from(counts: [u64; COUNTS]) -> DeadWork {
+        let [abandoned, deadline, queue_time, overload, ran, nonsense] = counts;
+        DeadWork {
+            abandoned,
+            deadline,
+            queue_time,
+            overload,
+            ran,
+            nonsense,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_keep_their_order() {
+        let counts = [1, 2, 3, 4, 5, 6];
+        assert_eq!(DeadWork::from(counts).counts(), counts);
+        assert_eq!(DeadCount::NAMES[DeadCount::Nonsense.index()], "nonsense");
+    }
+}

@@ -1,0 +1,103 @@
+//! More requests than a pool can answer, from clients that give up.
+
+use super::{APPLICATIONS, Site};
+use crate::support::prelude::*;
+use forkyard_protocol::dead_work::DeadWork;
+use std::sync::atomic::AtomicUsize;
+
+const CLIENTS: usize = 160;
+const WORKERS: usize = 4;
+const TAKES: &str = "100";
+const PATIENCE_OF_CLIENTS: Duration = Duration::from_secs(2);
+const LASTS: Duration = Duration::from_secs(8);
+
+#[derive(Debug)]
+struct Outcome {
+    answered: usize,
+    refused: usize,
+    executed: usize,
+    /// How long the first request after the storm waited.
+    after: Duration,
+    dead: DeadWork,
+}
+
+/// `is_timed`: the web server sends REQUEST_START.
+fn storm(settings: &str, is_timed: bool) -> Outcome {
+    let pool = format!("pm = \"static\"\nmax_children = {WORKERS}\n{settings}");
+    let site = Site::start(&APPLICATIONS[0], &pool, None);
+    site.daemon.wait_for_workers("www", WORKERS);
+    let ask = |name: &str, patience: Duration| {
+        let mut params = site.params(name, 0.0);
+        if !is_timed {
+            params.0.retain(|(name, _)| name != "REQUEST_START");
+        }
+        let params = params.with("QUERY_STRING", &format!("n={name}&takes={TAKES}"));
+        let mut client = site.client().patient_for(patience);
+        client.request(&params, b"").ok().filter(|answer| answer.ended)
+    };
+    let (answered, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                while begin.elapsed() < LASTS {
+                    let asked = Instant::now();
+                    match ask("n", PATIENCE_OF_CLIENTS) {
+                        Some(answer) if answer.body() == "done" => {
+                            answered.fetch_add(1, Ordering::SeqCst);
+                        }
+                        Some(answer) => {
+                            assert_starts(&answer.status(), "503 ");
+                            refused.fetch_add(1, Ordering::SeqCst);
+                            wait_until("Retry-After", || asked.elapsed() >= Duration::from_secs(1));
+                        }
+                        None => {}
+                    }
+                }
+            });
+        }
+    });
+    let begin = Instant::now();
+    assert_eq!(ask("last", PATIENCE).expect("an answer").body(), "done");
+    let after = begin.elapsed();
+    wait_until("the end of all work", || {
+        site.daemon.status(&["www"])["pools"][0]["busy"] == 0
+    });
+    Outcome {
+        answered: answered.into_inner(),
+        refused: refused.into_inner(),
+        executed: site.begun().len() - 1,
+        after,
+        dead: site.dead(),
+    }
+}
+
+#[test]
+fn an_overloaded_pool_does_work_that_somebody_waits_for() {
+    each([true, false], |is_timed| {
+        let outcome = storm("max_request_queue_time = \"auto\"\n", is_timed);
+        let Outcome {
+            answered, executed, ..
+        } = outcome;
+        println!("auto, timed {is_timed}: {outcome:?}");
+        assert!(answered * 100 >= executed * 95, "{outcome:?}");
+        let capacity = WORKERS * 10 * LASTS.as_secs() as usize;
+        assert!(answered * 2 >= capacity, "{outcome:?}");
+        assert!(outcome.refused > 0 && outcome.dead.overload > 0, "{outcome:?}");
+        assert!(outcome.after < Duration::from_secs(1), "{outcome:?}");
+    });
+}
+
+#[test]
+fn dead_work_ends_with_its_clients() {
+    let skips = storm("", true);
+    println!("skip: {skips:?}");
+    assert!(skips.dead.abandoned > 0 && skips.refused == 0, "{skips:?}");
+    assert!(skips.after < Duration::from_secs(1), "{skips:?}");
+    let runs = storm("abandoned = \"run\"\n", true);
+    println!("run: {runs:?}");
+    assert!(
+        runs.after > Duration::from_secs(2) && runs.answered * 2 < runs.executed,
+        "{runs:?}"
+    );
+}
