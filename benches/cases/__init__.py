@@ -4,13 +4,13 @@
 
 from . import (
     applications, asgi, beside, births, boot_once, burst, cgi, compute, counts, crash, dokuwiki, express, fastcgi, forks, growth, hello, idle, jobs, kept,
-    large, master, memory, nginx, order, pools, rack, reload, syscalls, users, wsgi,
+    large, master, memory, nginx, order, overload, pools, rack, reload, syscalls, users, wsgi,
 )
 
 CASES = {
     module.__name__.rsplit(".", 1)[1].replace("_", "-"): module
     for module in (
         hello, order, nginx, large, compute, dokuwiki, boot_once, births, master, cgi, fastcgi, rack, wsgi, asgi, beside, express, forks,
-        applications, pools, users, memory, burst, reload, crash, idle, kept, syscalls, counts, growth, jobs,
+        applications, pools, users, memory, burst, reload, overload, crash, idle, kept, syscalls, counts, growth, jobs,
     )
 }

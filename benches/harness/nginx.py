@@ -49,6 +49,9 @@ class Nginx:
     def url(self, server):
         return f"http://127.0.0.1:{self._ports[server.name]}{self.path}"
 
+    def port(self, server):
+        return self._ports[server.name]
+
     def rate(self, server, clients, seconds):
         """Requests a second; the processor time for each and the latencies, in µs."""
         busy = server.busy()
@@ -81,7 +84,7 @@ class Nginx:
             for server in servers
         )
         return (
-            f"daemon off;\npid {directory}/pid;\nevents {{}}\n"
+            f"daemon off;\npid {directory}/pid;\nworker_rlimit_nofile 8192;\nevents {{ worker_connections 4096; }}\n"
             f"http {{\n    access_log off;\n{temporary}{self.upstreams(servers)}{sites}}}\n"
         )
 

@@ -12,8 +12,8 @@ LINE = 46
 HEAD = 58
 STYLE = (
     "text{font:13px sans-serif;fill:#222}.title{font-weight:bold;font-size:15px}.small{font-size:11px;fill:#666}"
-    ".own{fill:#2b6cb0}.line{fill:none;stroke:#2b6cb0;stroke-width:2}.other{fill:#b8c2cc}.bar{stroke:#c53030;stroke-width:2}"
-    "@media(prefers-color-scheme:dark){text{fill:#ddd}.small{fill:#999}.own{fill:#63b3ed}.line{stroke:#63b3ed}.other{fill:#4a5568}}"
+    ".own{fill:#2b6cb0}.line{fill:none;stroke:#2b6cb0;stroke-width:2}.past{fill:none;stroke:#8a97a5;stroke-width:2}.other{fill:#b8c2cc}.bar{stroke:#c53030;stroke-width:2}"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}.small{fill:#999}.own{fill:#63b3ed}.line{stroke:#63b3ed}.past{stroke:#a0aec0}.other{fill:#4a5568}}"
 )
 
 
@@ -36,6 +36,9 @@ def picture(case, rows, about):
         top = HEAD + index * LINE
         if points := row.rounds.get("points"):
             parts += _line(row, points, top)
+            continue
+        if seconds := row.rounds.get("seconds"):
+            parts += _course(row, seconds, top)
             continue
         # What can't be compared has one bar.
         longest = max(abs(row.forkyard), abs(row.php_fpm or 0)) or 1
@@ -75,9 +78,21 @@ def _line(row, points, top):
     yield _verdict(row, top, f"{figure(row.forkyard, row.unit)}; ")
 
 
+def _course(row, seconds, top):
+    """Counts by the second, forkyard's in its colour, from left to right."""
+    highest = max(map(max, seconds.values())) or 1
+    for name, counts in seconds.items():
+        # Means of five seconds: single ones are ragged.
+        means = [sum(counts[max(at - 4, 0) : at + 1]) / min(at + 1, 5) for at in range(len(counts))]
+        places = (f"{LABEL + at / len(means) * BARS:.1f},{top + 32 - value / highest * 30:.1f}" for at, value in enumerate(means))
+        yield f'<polyline class="{"line" if name == "forkyard" else "past"}" points="{" ".join(places)}"/>'
+    yield text(LABEL - 12, top + 16, row.work, 'text-anchor="end"')
+    yield _verdict(row, top, f"{figure(row.forkyard, row.unit)}, {figure(row.php_fpm, row.unit)}; ")
+
+
 def _verdict(row, top, before):
-    verdict = "met" if row.met else "NOT MET"
-    return text(WIDTH - 10, top + 16, f"{before}{row.must}: {verdict}", 'class="small" text-anchor="end"')
+    verdict = f"{row.must}: met" if row.met and row.must else row.must and f"{row.must}: NOT MET"
+    return text(WIDTH - 10, top + 16, before + verdict, 'class="small" text-anchor="end"')
 
 
 def text(x, y, words, attributes=""):

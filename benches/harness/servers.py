@@ -6,7 +6,7 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import processes
@@ -31,6 +31,8 @@ class Pool:
     max_spare_servers: int = 0
     max_requests: int = 0
     user: int = 0
+    # More settings of forkyard's, and others of those above; values as TOML.
+    own: dict = field(default_factory=dict)
     application: str = f'{{ runtime = "php", version = "{PHP_VERSION}" }}'
 
     def settings(self):
@@ -144,7 +146,7 @@ class Forkyard(Server):
             text += f'[pool.{pool.name}]\nlisten = {{ address = "{self.socket(pool.name)}", mode = "0666" }}\n{user}'
             # As php-fpm's.
             text += f'reload = "always"\npm = "{pool.pm}"\n'
-            text += "".join(f"{name} = {value}\n" for name, value in pool.settings().items())
+            text += "".join(f"{name} = {value}\n" for name, value in (pool.settings() | pool.own).items())
             text += f"application = {pool.application}\n\n"
         path = self.directory / "forkyard.toml"
         path.write_text(text)
