@@ -6,7 +6,7 @@ use crate::random::Random;
 use crate::support::prelude::*;
 use forkyard_config::fpm::{Options, test};
 use forkyard_config::import::{Imported, import};
-use forkyard_config::{Address, Application, Config, Host, Listen, parse};
+use forkyard_config::{Abandoned, Address, Application, Config, Host, Listen, parse};
 
 const OURS: &str = env!("CARGO_BIN_EXE_forkyard");
 
@@ -25,6 +25,10 @@ fn comparable(mut config: Config) -> Config {
     for pool in &mut config.pools {
         let pool = std::sync::Arc::make_mut(pool);
         pool.title.clear();
+        // forkyard-fpm counts them, too.
+        if pool.overload.abandoned == Abandoned::Count {
+            pool.overload.abandoned = Abandoned::Run;
+        }
         pool.environment.env = last_of_each(&pool.environment.env);
         if pool.pages.status_path.as_deref() == Some("/") {
             pool.pages.status_path = None;
@@ -155,7 +159,7 @@ fn the_command_says_what_it_could_not_take_over() {
     let text = fs::read_to_string(&target).expect("it was written");
     let expected = format!(
         "# Made of {file} by forkyard import. conf/forkyard.toml shows every key.\n\n[global]\n\
-         error_log = \"{0}/log\"\n\n[pool.www]\nreload = \"always\"\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
+         error_log = \"{0}/log\"\n\n[pool.www]\nreload = \"always\"\nabandoned = \"run\"\nuser = \"www-data\"\nlisten = \"{0}/www.sock\"\n# one is enough\n\
          pm = \"static\"\n# for now\nmax_children = 1\n\n[pool.www.application]\nruntime = \"php\"\nversion = \"{1}\"\n\
          # As in php-fpm. If you remove this line, a request can't change settings that run code; see docs/explain/security.md.\n\
          request_settings = \"all\"\n\n[pool.www.application.php_value]\nmemory_limit = \"12M\"\n",

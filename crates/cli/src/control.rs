@@ -8,7 +8,7 @@ use super::{colour, output};
 use clap::Args;
 use forkyard_base::text::is_control;
 use forkyard_config::{self as config, Skipped};
-use forkyard_host::control::{AskError, ask};
+use forkyard_host::control::{AskError, Conversation, ask};
 use forkyard_protocol::control::{Answer, Complaint, Format, Reloaded, Request, Status};
 use forkyard_sys::{process, terminal};
 use std::cell::Cell;
@@ -25,6 +25,9 @@ pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 /// The timeout and the poll interval for the new program's first answer.
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const TAKEOVER_LOOK: Duration = Duration::from_millis(50);
+
+/// How long the status may take: that of thousands of pools needs less.
+const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The timeout for reading a process's memory, and the one after a first timeout.
 const MEMORY_WAIT: Duration = Duration::from_secs(1);
@@ -284,7 +287,14 @@ fn ask_wanted(daemon: &Daemon, wanted: &StatusArguments) -> Result<Status, Comma
 }
 
 fn answer_at(socket: &Path, request: &Request) -> Result<Answer, CommandOutcome> {
-    ask(socket, request).map_err(|error| lost(&error))
+    let answer = match request {
+        // A master that is stopped does not answer. Orders take as long as they take.
+        Request::Status { .. } => Conversation::begin(socket)
+            .and_then(|daemon| daemon.with_patience(STATUS_PATIENCE))
+            .and_then(|mut daemon| daemon.ask(request)),
+        _ => ask(socket, request),
+    };
+    answer.map_err(|error| lost(&error))
 }
 
 /// Returns the path of the control socket.

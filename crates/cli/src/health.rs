@@ -10,10 +10,9 @@ use super::last_reload::trouble;
 use super::status::remarks;
 use clap::Args;
 use forkyard_config as config;
-use forkyard_host::control::{AskError, ask};
+use forkyard_host::control::{AskError, ask, late};
 use forkyard_protocol::control::{Answer, DaemonMode, PoolStatus, Request, Status};
 use forkyard_protocol::health::{Trouble, trouble as trouble_of};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -240,14 +239,8 @@ fn within(socket: &Path, request: Request, timeout: Duration) -> Result<Answer, 
         // The receiver is gone after the timeout.
         let _ = sender.send(ask(&path, &request));
     });
-    let late = || {
-        let error = io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("the daemon did not answer within {} s", timeout.as_secs()),
-        );
-        AskError::Lost(socket.to_owned(), error)
-    };
-    receiver.recv_timeout(timeout).unwrap_or_else(|_| Err(late()))
+    let answer = receiver.recv_timeout(timeout);
+    answer.unwrap_or_else(|_| Err(late(socket, timeout)))
 }
 
 #[cfg(test)]

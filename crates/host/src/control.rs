@@ -59,6 +59,7 @@ pub fn owners_socket(control: &Path) -> PathBuf {
 pub struct Conversation {
     path: PathBuf,
     stream: BufReader<UnixStream>,
+    patience: Option<Duration>,
 }
 
 impl Conversation {
@@ -78,6 +79,7 @@ impl Conversation {
         Ok(Conversation {
             path: path.to_owned(),
             stream: BufReader::new(stream),
+            patience: None,
         })
     }
 
@@ -85,9 +87,10 @@ impl Conversation {
     ///
     /// # Errors
     /// The system refuses the time.
-    pub fn with_patience(self, patience: Duration) -> Result<Conversation, AskError> {
+    pub fn with_patience(mut self, patience: Duration) -> Result<Conversation, AskError> {
         let set = self.stream.get_ref().set_read_timeout(Some(patience));
         set.map_err(|error| AskError::Lost(self.path.clone(), error))?;
+        self.patience = Some(patience);
         Ok(self)
     }
 
@@ -105,7 +108,11 @@ impl Conversation {
     /// # Errors
     /// The connection was lost.
     pub fn exchange(&mut self, mut line: Vec<u8>) -> Result<Vec<u8>, AskError> {
-        let lost = |error| AskError::Lost(self.path.clone(), error);
+        let (path, patience) = (self.path.clone(), self.patience);
+        let lost = move |error: io::Error| match patience {
+            Some(patience) if error.kind() == io::ErrorKind::WouldBlock => late(&path, patience),
+            _ => AskError::Lost(path.clone(), error),
+        };
         log::debug!(target: "forkyard::control", "asking {}", String::from_utf8_lossy(&line));
         line.push(b'\n');
         // A daemon that rejects the connection does not read the request; its error is read below.
@@ -114,13 +121,22 @@ impl Conversation {
         (&mut self.stream)
             .take(LONGEST_ANSWER)
             .read_until(b'\n', &mut answer)
-            .map_err(lost)?;
+            .map_err(&lost)?;
         if answer.last() != Some(&b'\n') {
             return Err(lost(io::ErrorKind::UnexpectedEof.into()));
         }
         log::debug!(target: "forkyard::control", "answered in {} bytes", answer.len());
         Ok(answer)
     }
+}
+
+/// Returns the error for an answer that took too long.
+pub fn late(socket: &Path, patience: Duration) -> AskError {
+    let error = io::Error::new(
+        io::ErrorKind::TimedOut,
+        format!("the daemon did not answer within {} s", patience.as_secs()),
+    );
+    AskError::Lost(socket.to_owned(), error)
 }
 
 /// Connects, sends a request and waits for the answer.

@@ -31,6 +31,7 @@ pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<Fpm
     let mut said = vec![
         // php-fpm's users rely on a fresh OPcache after a reload.
         FpmSetting::fixed("reload", "always"),
+        FpmSetting::fixed("abandoned", "run"),
         FpmSetting::fixed("application.runtime", "php"),
         FpmSetting::fixed("application.version", options.version()),
     ];
