@@ -3,6 +3,7 @@
 mod accepts;
 mod access;
 mod applications;
+mod autopilot;
 mod cells;
 mod check;
 mod closed_pipes;

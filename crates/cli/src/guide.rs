@@ -1,6 +1,7 @@
 //! Help and manual texts of each command: group, examples, exit codes and files.
 
 mod applications;
+mod busy;
 mod jobs;
 mod table;
 
@@ -74,7 +75,10 @@ pub(super) const CONFIGURATION: Entry = Entry {
 };
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    let all = table::COMMANDS.iter().chain(applications::COMMANDS);
+    let all = table::COMMANDS
+        .iter()
+        .chain(busy::COMMANDS)
+        .chain(applications::COMMANDS);
     all.chain(jobs::COMMANDS)
 }
 

@@ -4,6 +4,7 @@
 #[macro_use]
 mod output;
 
+mod advise;
 mod applications;
 mod boot;
 mod check;
@@ -219,6 +220,8 @@ enum Command {
     Health(health::Health),
     /// Show the routes of a pool with the most busy time
     Routes(routes::Routes),
+    /// Say how many workers pools should have, and why
+    Advise(advise::Advise),
     /// Show where the logs of pools and of the daemon are
     Logs(logs::Logs),
     /// Say which program runs, and which is on disk
@@ -317,6 +320,7 @@ pub fn main() -> ExitCode {
         Command::Ping(arguments) => health::ping(&arguments),
         Command::Health(arguments) => health::health(&arguments),
         Command::Routes(arguments) => routes::run(&arguments),
+        Command::Advise(arguments) => advise::run(&arguments),
         Command::Logs(arguments) => logs::run(&arguments),
         Command::Version { daemon } => version::version(&daemon),
         Command::Drain(arguments) => health::drain(&arguments),

@@ -70,9 +70,10 @@ fn kind(words: &[String]) -> Option<Kind> {
         }
     }
     match given.as_slice() {
-        ["status" | "logs", ..] | ["routes" | "events" | "opcache"] | ["pool", "remove"] | ["crashes"] => {
-            Some(Kind::Pools)
-        }
+        ["status" | "logs" | "advise", ..]
+        | ["routes" | "events" | "opcache"]
+        | ["pool", "remove"]
+        | ["crashes"] => Some(Kind::Pools),
         ["resize"] => Some(Kind::ApplicationPools),
         ["restart"] => Some(Kind::Both),
         ["take"] => Some(Kind::Applications),

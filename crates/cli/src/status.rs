@@ -223,6 +223,9 @@ fn summary(pool: &PoolStatus, text: &mut String) {
         seconds(Some(pool.cpu_ms))
     );
     text.push_str(&super::numbers::lines(pool));
+    if let Some(advice) = pool.advice.as_deref().filter(|it| it.chosen != it.max_children) {
+        let _ = writeln!(text, "  {}", super::advise::choice(advice));
+    }
     let exits = counts.exits.iter().map(|exits| {
         let code = match (exits.cause, exits.code) {
             (ExitCause::Signal, Some(signal)) => format!(" {}", signal::name(signal)),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::num::NonZero;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -14,6 +15,7 @@ use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::geteuid;
 
 use super::error::{Diagnostic, Errors, Kind, Location};
+use super::machine::{self, Resources};
 use super::{Loaded, UserIds, World, WorldError, glob, memory, overrides, resolve};
 
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -26,6 +28,15 @@ const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 /// Every error in the file, with place and fix.
 pub fn load(path: &Path) -> Result<Loaded, Errors> {
     with_bytes(path, resolve::parse_bytes)
+}
+
+/// Returns what the machine or the container has now.
+pub fn resources() -> Resources {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let texts = ["/proc/self/cgroup", "/proc/meminfo", "/proc/pressure/memory"].map(read);
+    let parallel = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let file = |name: &str| fs::read_to_string(format!("{CONTROL_GROUPS}/{name}")).ok();
+    machine::resources(texts.each_ref().map(String::as_str), parallel, &file)
 }
 
 /// Renders the effective configuration as TOML with sources.

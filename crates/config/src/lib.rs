@@ -11,6 +11,7 @@ mod application;
 mod applications;
 mod changes;
 mod check;
+mod control_groups;
 pub mod cron;
 mod descriptors;
 pub mod difference;
@@ -29,6 +30,7 @@ mod host;
 pub mod import;
 mod jobs;
 mod known;
+mod machine;
 mod main_file;
 mod memory;
 mod model;
@@ -61,8 +63,11 @@ pub use check::{EXIT_INVALID, check};
 pub use descriptors::{Descriptors, descriptors};
 pub use error::{Diagnostic, Errors, Kind, Location, Severity};
 pub use fpm_setting::FpmSetting;
-pub use host::{Host, control_socket, control_variable, effective, has_pools, load, written_places};
+pub use host::{
+    Host, control_socket, control_variable, effective, has_pools, load, resources, written_places,
+};
 pub use jobs::*;
+pub use machine::Resources;
 pub use main_file::{SYSTEM, SYSTEM_CONTROL};
 pub use model::*;
 pub use overload::{Abandoned, Overload, QueueTime};

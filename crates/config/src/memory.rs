@@ -1,5 +1,7 @@
 //! Chooses the number of workers by memory, for `max_children = "auto"`.
 
+use super::control_groups;
+
 const SHARE_PERCENT: u64 = 75;
 const OF_A_WORKER: u64 = 64 << 20;
 /// A single slow request would block a pool with one worker. No machine benefits from more than the maximum.
@@ -21,36 +23,25 @@ pub(super) fn workers(memory: u64, of_a_worker: u64) -> u32 {
 /// The smallest memory limit of a cgroup and its ancestors. `read`: reads a file below the cgroup root; `own`: the text
 /// of /proc/self/cgroup.
 pub(super) fn limit(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
-    let mut least: Option<u64> = None;
-    for line in own.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
-            continue;
-        };
-        let (root, file) = match controllers {
-            "" => ("", "memory.max"),
-            it if it.split(',').any(|name| name == "memory") => ("memory/", "memory.limit_in_bytes"),
-            _ => continue,
-        };
-        // In a container this path may not exist. The limits are then in the root's files.
-        let mut path = path.trim_matches('/');
-        loop {
-            let slash = if path.is_empty() { "" } else { "/" };
-            let text = read(&format!("{root}{path}{slash}{file}"));
-            let bytes = text.and_then(|text| text.trim().parse::<u64>().ok());
-            least = [least, bytes].into_iter().flatten().min();
-            if path.is_empty() {
-                break;
-            }
-            path = path.rsplit_once('/').map_or("", |(above, _)| above);
-        }
-    }
-    least
+    let files = control_groups::files(own, "memory", ["memory.max", "memory.limit_in_bytes"]);
+    let limits = files
+        .iter()
+        .filter_map(|file| read(file)?.trim().parse::<u64>().ok());
+    limits.min()
 }
 
 /// `MemTotal` of /proc/meminfo, in bytes.
 pub(super) fn total(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    entry(text, "MemTotal:")
+}
+
+/// Memory of the machine that can't be given to others, in bytes.
+pub(super) fn used(text: &str) -> Option<u64> {
+    Some(total(text)?.saturating_sub(entry(text, "MemAvailable:")?))
+}
+
+fn entry(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace()
         .next()?
         .parse::<u64>()

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod applications;
+pub mod autopilot;
 pub mod config;
 pub mod life;
 pub mod master;

@@ -7,6 +7,7 @@
 //! Candidate 0  1    0     slot
 //! Restart  0   0  reason  time
 //! Crowded  0   0    7     slot
+//! Busy     1   0    7     slot
 //! ```
 
 use forkyard_base::tick::Tick;
@@ -22,6 +23,8 @@ pub enum AcceptNotice {
     Candidate(u32),
     /// The worker in this slot sees all workers busy and connections that wait.
     Crowded(u32),
+    /// The worker in this slot sees more busy workers than the autopilot wants to know of.
+    Busy(u32),
     /// The pool needs new processes.
     Restart {
         reason: RestartReason,
@@ -48,6 +51,7 @@ impl AcceptNotice {
             AcceptNotice::Up(slot) => slot | UP,
             AcceptNotice::Candidate(slot) => slot | CANDIDATE,
             AcceptNotice::Crowded(slot) => slot | CROWDED,
+            AcceptNotice::Busy(slot) => slot | CROWDED | UP,
             AcceptNotice::Restart { reason, since } => since | reason.bits() << TIMESTAMP_BITS,
         };
         word.to_ne_bytes()
@@ -58,6 +62,7 @@ impl AcceptNotice {
         let slot = word & SLOT;
         match RestartReason::from_bits((word & REASON) >> TIMESTAMP_BITS) {
             _ if word & CANDIDATE != 0 => AcceptNotice::Candidate(slot),
+            None if word & (REASON | UP) == CROWDED | UP => AcceptNotice::Busy(slot),
             None if word & REASON == CROWDED => AcceptNotice::Crowded(slot),
             Some(reason) => AcceptNotice::Restart { reason, since: slot },
             None if word & UP != 0 => AcceptNotice::Up(slot),
@@ -145,6 +150,7 @@ mod tests {
                 AcceptNotice::Up(slot),
                 AcceptNotice::Candidate(slot),
                 AcceptNotice::Crowded(slot),
+                AcceptNotice::Busy(slot),
             ]
         });
         for notice in notices.chain(RestartReason::ALL.map(restart)) {

@@ -1,5 +1,6 @@
 //! Requests and answers of the control socket.
 
+mod limits;
 mod overview;
 
 use crate::changes::Changes;
@@ -18,6 +19,8 @@ use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 use std::path::PathBuf;
+
+pub use limits::{Advice, WorkerLimits};
 
 pub const LONGEST_REQUEST: usize = 64 * 1024;
 
@@ -364,6 +367,9 @@ pub struct PoolStatus {
     /// The last two weeks. Added by the client, for named pools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub periods: Vec<Period>,
+    /// What the autopilot would choose. `None` for application pools, and for owners of an application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<Box<Advice>>,
     /// Memory (PSS) of workers, programs and preloaders, in bytes. Added by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
@@ -382,15 +388,6 @@ pub struct PoolStatus {
     pub applications: Option<Applications>,
     /// The serving generation and those starting or leaving, oldest first.
     pub generations: Vec<GenerationStatus>,
-}
-
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct WorkerLimits {
-    pub max_children: u32,
-    /// The minimum of idle workers. `None` unless `pm` is `dynamic`.
-    pub min_spare_servers: Option<u32>,
-    pub max_spare_servers: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,35 @@ pub struct WakeOnAccept {
     pub idle_below: u32,
 }
 
+/// What the autopilot wants of the workers of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wish {
+    /// A worker that accepts work tells the master if more workers than this are busy; `None`: it tells nothing.
+    pub busy_above: Option<u32>,
+    /// Workers take samples ([`super::samples`]).
+    pub samples: bool,
+}
+
+const SAMPLES: u64 = 1 << 32;
+
+/// Publishes what the autopilot wants.
+pub fn set_wish(words: &[AtomicU64], wish: Wish) {
+    let above = wish
+        .busy_above
+        .map_or(0, |above| u64::from(above.saturating_add(1)));
+    let samples = if wish.samples { SAMPLES } else { 0 };
+    words[header::WISH].store(above | samples, Ordering::SeqCst);
+}
+
+/// Returns what the autopilot wants.
+pub fn wish(words: &[AtomicU64]) -> Wish {
+    let word = words[header::WISH].load(Ordering::SeqCst);
+    Wish {
+        busy_above: (word as u32).checked_sub(1),
+        samples: word & SAMPLES != 0,
+    }
+}
+
 /// Publishes the condition. Sequentially consistent with a worker's store of ACCEPTED: either the worker sees the
 /// condition, or a later snapshot sees the worker busy.
 pub fn set_wake_on_accept(words: &[AtomicU64], notify: WakeOnAccept) {

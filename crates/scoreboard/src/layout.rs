@@ -9,9 +9,9 @@
 //! | page | words in use | for |
 //! | --- | --- | --- |
 //! | header | 0–33, 64–511 | status, refusals, bits of slots |
-//! | slot | 0–507 | the present worker and its request |
+//! | slot | 0–511 | the present worker and its request |
 //! | gate | 0–493 | busy slots, saturated time, waits, refused requests, standing queue |
-//! | numbers | 0–1044, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
+//! | numbers | 0–1048, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
 //! | received | all | the bytes of a request whose worker was killed |
 
 use forkyard_sys::received::PAGES;
@@ -76,6 +76,8 @@ pub mod header {
     pub const HAS_NUMBERS: usize = 13;
     /// 1 if a worker that sees all workers busy and a queue must notify the master.
     pub const TELL_CROWDED: usize = HAS_NUMBERS + 1;
+    /// What the autopilot wants of workers, as [`Wish`](super::super::header::Wish).
+    pub const WISH: usize = TELL_CROWDED + 1;
     /// By cause: refused requests of former workers; how many of all were logged; time of the last log line, in
     /// monotonic nanoseconds.
     pub const PAST_REFUSED: usize = 16;
@@ -161,6 +163,10 @@ pub mod slot {
     pub const REFUSED_ROOM: usize = 64;
     /// Bytes of the 504 that a worker sent at its end; 0 for none.
     pub const LAST_ANSWER: usize = REFUSED_PATHS + CAUSES * REFUSED_ROOM / 8;
+    /// The worker's last sample: its time, processor time and time in the run queue (nanoseconds), and the time of its
+    /// last measurement of memory.
+    pub const SAMPLE: usize = LAST_ANSWER + 1;
+    pub const SAMPLE_WORDS: usize = 4;
     /// First word and size in bytes of: method, URI, query, script, user.
     pub const TEXTS: [(usize, usize); 5] = [(16, 32), (20, 1024), (148, 1024), (276, 1024), (404, 128)];
 }
@@ -229,6 +235,12 @@ pub mod numbers {
     pub const TIMED_OUT: usize = ABORTED + 1;
     /// Requests that did not begin, by [`DeadCount`](forkyard_protocol::dead_work::DeadCount).
     pub const DEAD: usize = TIMED_OUT + 1;
+    /// Samples ([`samples`](super::super::samples)): processor time and time in the run queue (nanoseconds), own memory
+    /// (bytes) and when it was measured (monotonic nanoseconds).
+    pub const SAMPLED_RUN: usize = DEAD + forkyard_protocol::dead_work::COUNTS;
+    pub const SAMPLED_QUEUED: usize = SAMPLED_RUN + 1;
+    pub const OWN_MEMORY: usize = SAMPLED_QUEUED + 1;
+    pub const OWN_MEMORY_AT: usize = OWN_MEMORY + 1;
     /// Keys of routes' rows (0: free), and their weights.
     pub const ROUTE_KEYS: usize = BUSY + 32;
     pub const ROUTES: usize = 32;
@@ -238,10 +250,11 @@ pub mod numbers {
     /// The row of the present request, plus one; 0 for none.
     pub const CURRENT_ROUTE: usize = OTHER_ROUTES + ROUTE_SUMS;
     /// Rows: requests, errors, busy time, processor time, time without a processor (nanoseconds), growth of memory
-    /// (KiB); the length of the name; a histogram with two counts a word; the name.
+    /// (KiB); the length of the name; the sum of ln(1 + ms) of that time (millionths); a histogram with two counts a word; the name.
     pub const ROUTE_ROWS: usize = BUSY + 128;
     pub const ROUTE_SUMS: usize = 6;
     pub const ROUTE_NAME_LENGTH: usize = ROUTE_SUMS;
+    pub const ROUTE_LOG_BLOCKED: usize = ROUTE_NAME_LENGTH + 1;
     pub const ROUTE_HISTOGRAM: usize = 8;
     pub const ROUTE_BUCKETS: usize = 40;
     pub const ROUTE_NAME: usize = ROUTE_HISTOGRAM + ROUTE_BUCKETS / 2;
@@ -265,12 +278,12 @@ mod tests {
             assert!(first >= end && bytes % 8 == 0 && bytes < 4096);
             end = first + bytes / 8;
         }
-        assert!(end <= slot::PROGRAM && slot::LAST_ANSWER < PAGE_WORDS);
+        assert!(end <= slot::PROGRAM && slot::SAMPLE + slot::SAMPLE_WORDS <= PAGE_WORDS);
         const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::RETIRE) };
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
         const { assert!(gate::SAID_REFUSED < PAGE_WORDS) };
-        const { assert!(numbers::DEAD + forkyard_protocol::dead_work::COUNTS <= numbers::ROUTE_KEYS) };
+        const { assert!(numbers::OWN_MEMORY_AT < numbers::ROUTE_KEYS) };
         const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
         const END: usize =
             numbers::MINUTES + forkyard_protocol::history::MINUTES as usize * numbers::MINUTE_WORDS;

@@ -15,6 +15,7 @@ pub mod minutes;
 pub mod numbers;
 pub mod refusals;
 pub mod routes;
+pub mod samples;
 pub mod slot_reader;
 pub mod slot_writer;
 pub mod stage;

@@ -11,12 +11,17 @@ use forkyard_protocol::routes::{FIRST_BUCKET, RouteCounts, SCALE_STEP};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// The unit of sums of logarithms, as a part of 1.
+pub const LOG_SCALE: f64 = 1e6;
+
 /// A request's part in its route.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RouteUse {
     pub run: Duration,
     /// `None` if unknown.
     pub cpu_micros: Option<u64>,
+    /// Time in the run queue; zero if unknown.
+    pub queued: Duration,
     /// How much the request raised the worker's peak of memory, in bytes.
     pub growth: u64,
     pub is_error: bool,
@@ -32,7 +37,7 @@ pub struct RouteRow {
 /// The routes of a slot.
 #[derive(Debug, Clone, Copy)]
 pub struct Routes<'a> {
-    words: &'a [AtomicU64],
+    pub(super) words: &'a [AtomicU64],
 }
 
 impl<'a> Counters<'a> {
@@ -136,6 +141,7 @@ impl Routes<'_> {
         self.store(at::CURRENT_ROUTE, 0);
         let Some(row) = row else { return };
         self.add(at::ROUTE_WEIGHTS + row.row, nanos);
+        self.add(first + at::ROUTE_LOG_BLOCKED, log_blocked(request));
         let place = bucket(nanos / 1_000) / SCALE_STEP;
         let place = place.saturating_sub(FIRST_BUCKET).min(at::ROUTE_BUCKETS - 1);
         // Two counts a word.
@@ -183,6 +189,14 @@ impl Routes<'_> {
     }
 }
 
+/// Returns ln(1 + ms) of the time that a request neither ran nor waited for a processor, in millionths. A route's mean
+/// shows how long its requests usually wait, and hardly follows a few that wait much longer.
+fn log_blocked(request: &RouteUse) -> u64 {
+    let run = Duration::from_micros(request.cpu_micros.unwrap_or(0));
+    let blocked = request.run.saturating_sub(run).saturating_sub(request.queued);
+    ((blocked.as_secs_f64() * 1e3).ln_1p() * LOG_SCALE) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::layout::NUMBERS_PAGES;
@@ -215,6 +229,7 @@ mod tests {
         let request = RouteUse {
             run: Duration::from_millis(millis),
             cpu_micros: Some(millis * 250),
+            queued: Duration::ZERO,
             growth: 2048,
             is_error: key % 2 == 0,
         };

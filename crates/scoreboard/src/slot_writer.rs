@@ -39,6 +39,14 @@ impl<'a> SlotWriter<'a> {
         SlotWriter { words }
     }
 
+    pub(super) fn word(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_word(&self, index: usize, value: u64) {
+        self.words[index].store(value, Ordering::Relaxed);
+    }
+
     /// Sets the stage. Sequentially consistent: whoever receives a later message of the worker sees the stage.
     pub fn stage(&self, stage: RequestStage) {
         self.words[slot::STAGE].store(u64::from(stage as u32), Ordering::SeqCst);

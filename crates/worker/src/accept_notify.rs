@@ -16,6 +16,8 @@ const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 /// worker of the pool, because each count reads a page per worker.
 const COUNT_INTERVAL: Duration = Duration::from_micros(500);
 const COUNT_ALWAYS: usize = 16;
+/// The least time between two counts of a worker for the autopilot.
+const COUNT_FOR_AUTOPILOT: Duration = Duration::from_millis(10);
 
 /// Preloader: requests new processes, because the code dates from `since`. If the pipe is full, the next request has to
 /// do.
@@ -65,13 +67,19 @@ impl AcceptNotifier {
         let slots = board.slots();
         let may_be_more = self.max_active < slots as u64
             && (slots <= COUNT_ALWAYS || now.since(self.counted) >= COUNT_INTERVAL * slots as u32);
-        if notify.idle_below > 0 || may_be_more {
+        let above = header::wish(board.header()).busy_above;
+        let pace = COUNT_FOR_AUTOPILOT.max(COUNT_INTERVAL * slots as u32);
+        let is_wanted = above.is_some() && now.since(self.counted) >= pace;
+        if notify.idle_below > 0 || may_be_more || is_wanted {
             self.counted = now;
             let (idle, busy) = count(board);
             tell |= idle < u64::from(notify.idle_below);
             if busy > self.max_active {
                 self.max_active = busy;
                 page.writer().max_active(busy);
+            }
+            if above.is_some_and(|above| busy > u64::from(above)) {
+                self.send(AcceptNotice::Busy);
             }
         }
         if !self.told_first {

@@ -1,6 +1,7 @@
 //! Measures the CPU time of requests.
 
 use super::run_queue::{LEAST, UsualRequest};
+use super::samples;
 use super::service::Service;
 use super::tally;
 use forkyard_base::tick::Tick;
@@ -41,18 +42,26 @@ impl Cost {
         };
     }
 
-    fn end(&mut self, took: Duration) {
-        let Some(begun) = self.at_begin.take() else { return };
-        if let Some(now) = self.stat.as_ref().and_then(SchedStat::read) {
-            let run = now.run.saturating_sub(begun.run);
-            self.usual
-                .note(took, run, now.waited.saturating_sub(begun.waited));
-        }
+    /// Returns the request's time in the run queue; zero if unknown.
+    fn end(&mut self, took: Duration) -> Duration {
+        let times = self
+            .at_begin
+            .take()
+            .zip(self.stat.as_ref().and_then(SchedStat::read));
+        let Some((begun, now)) = times else {
+            return Duration::ZERO;
+        };
+        let (run, waited) = (
+            now.run.saturating_sub(begun.run),
+            now.waited.saturating_sub(begun.waited),
+        );
+        self.usual.note(took, run, waited);
+        waited
     }
 }
 
 impl Service {
-    fn count(&mut self, now: Tick, cpu_micros: u64) {
+    fn count(&mut self, now: Tick, cpu_micros: u64, queued: Duration) {
         let tally = &mut self.tally;
         let request = FinishedRequest {
             run: (!tally.is_dead).then(|| tally.ended.unwrap_or(now).since(self.taken)),
@@ -69,16 +78,18 @@ impl Service {
             gate.had_run(run);
         }
         if let Some(counters) = self.page.counters() {
-            tally::count(counters, &request, self.tally.route, self.tally.growth);
+            tally::count(counters, &request, self.tally.route, (queued, self.tally.growth));
             counters.transferred(received, sent);
         }
+        samples::take(&self.page, self.tally.memory.unwrap_or(0), self.wear.program, now);
     }
 
     pub(super) fn account(&mut self, now: Tick) {
         let took = now.since(self.taken);
+        let mut queued = Duration::ZERO;
         if !self.tally.is_dead {
             self.took = [took, self.took[0]];
-            self.cost.end(took);
+            queued = self.cost.end(took);
         }
         let micros = took.as_micros() as u64;
         let (mut centipercent, program) = (0, std::mem::take(&mut self.program_micros));
@@ -96,6 +107,6 @@ impl Service {
             self.cpu_micros += micros;
         }
         self.slot_writer().finished(micros, centipercent);
-        self.count(now, cpu_micros);
+        self.count(now, cpu_micros, queued);
     }
 }

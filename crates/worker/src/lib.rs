@@ -40,6 +40,7 @@ mod route;
 mod routed;
 mod router_channel;
 mod run_queue;
+mod samples;
 mod sequential;
 mod service;
 pub mod service_order;

@@ -88,14 +88,20 @@ impl Service {
     }
 }
 
-/// Counts a request for its slot and for its route.
-pub(super) fn count(counters: Counters<'_>, request: &FinishedRequest, route: Option<RouteRow>, growth: u64) {
+/// Counts a request for its slot and for its route. `queued`: its time in the run queue, zero if unknown.
+pub(super) fn count(
+    counters: Counters<'_>,
+    request: &FinishedRequest,
+    route: Option<RouteRow>,
+    (queued, growth): (Duration, u64),
+) {
     counters.finished(request);
     if let Some(run) = request.run {
         let is_failed = matches!(request.class, StatusClass::ServerError | StatusClass::None);
         let request = RouteUse {
             run,
             cpu_micros: request.cpu_micros,
+            queued,
             growth,
             is_error: is_failed || request.is_aborted,
         };

@@ -236,19 +236,6 @@ pub(super) const COMMANDS: &[Entry] = &[
         files: ALL,
     },
     Entry {
-        name: "routes",
-        group: Group::See,
-        examples: &[
-            (
-                "forkyard routes www",
-                "Shows which paths of a pool keep its workers busy.",
-            ),
-            ("forkyard routes www --json", "Prints them for a program."),
-        ],
-        codes: ASKED,
-        files: ALL,
-    },
-    Entry {
         name: "top",
         group: Group::See,
         examples: &[

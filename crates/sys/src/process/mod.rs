@@ -84,6 +84,14 @@ pub fn peak_memory_bytes() -> u64 {
     usage.map_or(0, |usage| u64::try_from(usage.max_rss()).unwrap_or(0) * 1024)
 }
 
+/// Memory that only this process has, in bytes. `None` if unknown.
+pub fn private_memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let lines = text.lines().filter(|line| line.starts_with("Private_"));
+    let kibibytes = lines.filter_map(|line| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
+    Some(kibibytes.fold(0, u64::saturating_add).saturating_mul(1024))
+}
+
 /// PSS of a process (`None`: this one) in bytes: shared pages divided among their users. `None` if unknown.
 pub fn proportional_memory_bytes(pid: Option<i32>) -> Option<u64> {
     let whose = pid.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
@@ -101,10 +109,19 @@ pub fn open_statm(pid: Option<i32>) -> Option<File> {
 
 /// RSS in bytes, at least the PSS; reading takes about 1 µs.
 pub fn resident_bytes(statm: &File) -> Option<u64> {
+    pages_of(statm, 1)
+}
+
+/// The part of the RSS in files and shared memory, in bytes.
+pub fn shared_resident_bytes(statm: &File) -> Option<u64> {
+    pages_of(statm, 2)
+}
+
+fn pages_of(statm: &File, field: usize) -> Option<u64> {
     let mut text = [0; STATM_BYTES];
     let read = statm.read_at(&mut text, 0).ok()?;
     let text = std::str::from_utf8(&text[..read]).ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    let pages: u64 = text.split(' ').nth(field)?.parse().ok()?;
     Some(pages * shared_mappings::page_bytes() as u64)
 }
 

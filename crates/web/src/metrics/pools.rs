@@ -104,6 +104,12 @@ const POOL: &[Row<PoolStatus>] = &[
         |it| Some(f64::from(it.limits.max_children)),
     ),
     (
+        "workers_advised",
+        Gauge,
+        "The max_children that the autopilot would choose.",
+        |it| it.advice.as_ref().map(|advice| f64::from(advice.chosen)),
+    ),
+    (
         "spare_workers_min",
         Gauge,
         "Fewest idle workers: min_spare_servers.",

@@ -2,7 +2,7 @@
 
 use super::super::dead_work::Dead;
 use super::super::request::CLIENT_CLOSED;
-use super::super::{builtin, tally};
+use super::super::{builtin, samples, tally};
 use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
 use super::state::WorkerState;
@@ -193,7 +193,8 @@ impl WorkerState {
                 is_aborted,
                 is_timed_out: request.is_timed_out,
             };
-            tally::count(counters, &finished, request.route, 0);
+            tally::count(counters, &finished, request.route, (Duration::ZERO, 0));
+            samples::take(&self.page, 0, 0, now);
         }
         self.capacity.in_flight -= 1;
         if request.is_quiet {

@@ -161,6 +161,7 @@ impl Context {
         generation.began = None;
         generation.set_wake_on_accept(WakeOnAccept::default());
         generation.set_tell_crowded(true);
+        generation.set_quiet_wish();
         generation.try_open_app_log();
         self.pools.generations.insert(id, generation);
         let has_preloader = programs.adopt(self, &left, descriptors).unwrap_or_else(|error| {

@@ -1,6 +1,7 @@
 //! The state that several parts of the executor read and change.
 
 use super::archive::PastHours;
+use super::autopilot::Autopilots;
 use super::handover::Handover;
 use super::helper_id::HelperId;
 use super::helper_process::HelperProcess;
@@ -26,6 +27,7 @@ pub(in crate::master) struct Context {
     pub(in crate::master) spawner: Spawner,
     pub(super) archive: PastHours,
     pub(super) saturations: Saturations,
+    pub(super) autopilots: Autopilots,
 }
 
 /// The configuration in force.

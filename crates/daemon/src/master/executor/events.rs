@@ -32,7 +32,7 @@ impl Context {
         };
         let mut buffer = [0; 4096];
         let (mut up, mut mold_candidate, mut restarts) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut told, mut more, mut is_crowded) = (false, true, false);
+        let (mut told, mut more, mut is_crowded, mut is_busy) = (false, true, false, false);
         for _ in 0..ACCEPT_NOTIFY_READS {
             match pipes.accept_notify.0.receive(&mut buffer) {
                 Ok(Progress::Done(count)) if count > 0 => {
@@ -53,6 +53,7 @@ impl Context {
                                 up.extend(generation.slots.get(&slot).copied());
                             }
                             AcceptNotice::Crowded(_) => is_crowded = true,
+                            AcceptNotice::Busy(_) => is_busy = true,
                             AcceptNotice::Accepted(_) => told = true,
                         }
                     }
@@ -91,6 +92,9 @@ impl Context {
         }
         if is_crowded {
             self.crowded(id, clock::now());
+        }
+        if is_busy {
+            self.grew_busy(id, clock::now());
         }
         more
     }

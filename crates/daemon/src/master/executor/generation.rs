@@ -1,6 +1,7 @@
 //! A generation's resources: scoreboard, pipes, preloader.
 
 use super::app_log::{AppLog, owner};
+use super::autopilot::quiet_wish;
 use super::handover::Named;
 use super::make::Make;
 use super::output::Lines;
@@ -15,6 +16,7 @@ use forkyard_host::confine;
 use forkyard_host::logs::{Handout, LogError, open_file};
 use forkyard_protocol::handover::names;
 use forkyard_runtimes::http::Share;
+use forkyard_scoreboard::header::Wish;
 use forkyard_scoreboard::layout::{header as field, slot as slot_field};
 use forkyard_scoreboard::{Board, header, refusals, slot_reader};
 use forkyard_sys::fd::{copy, one_way, set_nonblocking, set_send_buffer, socket_pair};
@@ -227,6 +229,7 @@ impl Generation {
         }
         self.set_wake_on_accept(self.notify);
         self.set_tell_crowded(true);
+        self.set_quiet_wish();
         Ok(())
     }
 
@@ -300,6 +303,17 @@ impl Generation {
         if let Some(resources) = self.resources.as_ref().filter(|_| is_static) {
             header::set_tell_crowded(resources.board.header(), tell);
         }
+    }
+
+    /// Publishes what the autopilot wants of workers.
+    pub(super) fn set_wish(&self, wish: Wish) {
+        if let Some(resources) = self.resources.as_ref().filter(|_| !self.is_ordered()) {
+            header::set_wish(resources.board.header(), wish);
+        }
+    }
+
+    pub(super) fn set_quiet_wish(&self) {
+        self.set_wish(quiet_wish(self.settings.pool.pm.max_children()));
     }
 
     pub(super) fn context(

@@ -5,6 +5,7 @@ mod app_log;
 mod applications;
 mod apply_error;
 mod archive;
+mod autopilot;
 mod caches;
 mod compare;
 mod context;
@@ -184,6 +185,7 @@ impl Executor {
                 spawner,
                 archive: archive::PastHours::default(),
                 saturations: saturation::Saturations::default(),
+                autopilots: autopilot::Autopilots::default(),
             },
             preloaders: Preloaders::default(),
             programs: Programs::default(),
@@ -216,6 +218,7 @@ impl Executor {
             self.caches.deadline(),
             self.context.archive.deadline(),
             self.context.saturations.deadline(),
+            self.context.autopilots.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -234,6 +237,7 @@ impl Executor {
         self.caches.poll(&mut self.context, &mut self.preloaders, now);
         self.context.poll_archive(now);
         self.context.poll_saturations(now);
+        self.context.poll_autopilots(now);
         self.settle();
         self.context
             .poll_entries(&mut self.preloaders, &mut self.programs, now);

@@ -44,6 +44,7 @@ impl StatusSource<'_> {
         let mut readings: HashMap<&str, BoardTotals> = HashMap::new();
         let mut uses = all.cpu_of_workers();
         let now = clock::now();
+        let resources = forkyard_config::resources();
         for (id, generation) in all.generations.iter() {
             let mut reading = generation.reading();
             reading.cpu_us = uses.remove(id).unwrap_or(0);
@@ -92,6 +93,7 @@ impl StatusSource<'_> {
                     .and_then(|id| self.caches.last(id, now))
                     .map(Box::new),
                 periods: Vec::new(),
+                advice: self.context.advice(*id, &resources).map(Box::new),
                 memory: None,
                 orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                 failed_starts: all.errors.count(&pool.name),

@@ -1,0 +1,83 @@
+//! What a pool's workers have room in: processors and memory.
+
+use super::super::generation::Generation;
+use super::super::pools::Pools;
+use forkyard_config::Resources;
+use forkyard_core::autopilot::Machine;
+use forkyard_core::master::event::GenerationId;
+use forkyard_sys::process::{open_statm, resident_bytes, shared_resident_bytes};
+
+/// A pool's machine, and how much of its memory is taken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Room {
+    pub(super) machine: Machine,
+    /// Memory that the pool's workers share, in bytes.
+    pub(super) shared: u64,
+    /// Memory of everything else within the limit, in bytes.
+    pub(super) others: u64,
+    /// Memory in use within the limit, in bytes.
+    pub(super) used: u64,
+}
+
+impl Pools {
+    /// Returns what a generation's workers have room in.
+    pub(super) fn room(&self, id: GenerationId, generation: &Generation, resources: &Resources) -> Room {
+        let pool = &generation.settings.pool;
+        let group = pool.confine.cgroup.as_ref();
+        let percent = group.and_then(|group| group.cpu_percent);
+        let quota = percent.map_or(f64::INFINITY, |percent| f64::from(percent) / 100.0);
+        let limits = [pool.shares.memory_max, group.and_then(|group| group.memory_max)];
+        let own_limit = limits
+            .into_iter()
+            .flatten()
+            .min()
+            .filter(|own| *own < resources.memory);
+        let (shared, private) = (self.shared_memory(id, generation), private_memory(generation));
+        let own = shared.saturating_add(private);
+        let (others, used) = match own_limit {
+            // The limit is the pool's alone.
+            Some(_) => (0, own),
+            None => (resources.used.saturating_sub(own), resources.used.max(own)),
+        };
+        Room {
+            machine: Machine {
+                cores: resources.cores.min(quota),
+                memory: own_limit.unwrap_or(resources.memory),
+                requests_a_worker: pool.application.concurrency(),
+            },
+            shared,
+            others,
+            used,
+        }
+    }
+
+    /// Returns the memory that workers share: of their preloader, or what one of them has in files and shared memory.
+    fn shared_memory(&self, id: GenerationId, generation: &Generation) -> u64 {
+        let workers = generation.slots.values();
+        let mut pids = workers.filter_map(|worker| self.workers.get(worker)?.pid);
+        let bytes = match self.preloader_pid(id) {
+            Some(preloader) => open_statm(Some(preloader)).and_then(|statm| resident_bytes(&statm)),
+            None => pids.find_map(|pid| shared_resident_bytes(&open_statm(Some(pid))?)),
+        };
+        bytes.unwrap_or(0)
+    }
+}
+
+/// Returns the memory that workers measured as their own; a worker without a measurement has as much as the mean.
+fn private_memory(generation: &Generation) -> u64 {
+    let Some(resources) = &generation.resources else {
+        return 0;
+    };
+    let counters = generation
+        .slots
+        .keys()
+        .map(|slot| resources.board.counters(*slot as usize));
+    let measured = counters.flatten().map(|counters| counters.own_memory());
+    let measured: Vec<u64> = measured.filter(|bytes| *bytes > 0).collect();
+    // Workers may write any number.
+    let sum = measured
+        .iter()
+        .fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+    let mean = sum.checked_div(measured.len() as u64).unwrap_or(0);
+    mean.saturating_mul(generation.slots.len() as u64)
+}

@@ -1,0 +1,25 @@
+//! The limits of a pool's workers, and what the autopilot says of them.
+
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+
+#[skip_serializing_none]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WorkerLimits {
+    pub max_children: u32,
+    /// The minimum of idle workers. `None` unless `pm` is `dynamic`.
+    pub min_spare_servers: Option<u32>,
+    pub max_spare_servers: Option<u32>,
+}
+
+/// What the autopilot would choose for a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Advice {
+    /// The number in force.
+    pub max_children: u32,
+    /// The number that it would choose.
+    pub chosen: u32,
+    pub because: String,
+    /// It has looked at the pool while more than half of its workers were busy.
+    pub has_looked: bool,
+}

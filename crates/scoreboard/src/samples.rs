@@ -1,0 +1,219 @@
+//! Samples that workers take while the autopilot wants them, and what the autopilot reads of a slot.
+//!
+//! A worker's last sample is in its slot's page, because a worker that is put back to its boot forgets it.
+
+use super::layout::{numbers as at, slot};
+use super::numbers::Counters;
+use super::routes::{LOG_SCALE, Routes};
+use super::slot_writer::SlotWriter;
+use forkyard_base::tick::Tick;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The least time between two samples of a worker, and between two measurements of its memory.
+const INTERVAL: Duration = Duration::from_millis(100);
+const MEMORY_INTERVAL: Duration = Duration::from_secs(4);
+
+/// How long a worker ran and waited for a processor since its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sample {
+    pub run: Duration,
+    pub queued: Duration,
+}
+
+/// A route's sums in one row of a slot. Untrusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteSums {
+    pub key: u64,
+    pub requests: u64,
+    pub busy_ns: u64,
+    pub cpu_ns: u64,
+    /// Sum of ln(1 + ms) of the blocked time, in parts of [`LOG_SCALE`].
+    pub log_blocked: u64,
+}
+
+impl RouteSums {
+    /// Returns a sum of logarithms as it is.
+    pub fn log(sum: u64) -> f64 {
+        sum as f64 / LOG_SCALE
+    }
+}
+
+/// The sums of a slot that the autopilot reads. Untrusted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SlotSums {
+    pub requests: u64,
+    /// Time of requests, and processor time as far as each request knows it.
+    pub held_ns: u64,
+    pub cpu_ns: u64,
+    pub sampled_run_ns: u64,
+    pub sampled_queued_ns: u64,
+    /// Own memory, in bytes, and when it was measured.
+    pub memory: u64,
+    pub memory_at: Tick,
+    /// By row.
+    pub routes: Vec<Option<RouteSums>>,
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl SlotWriter<'_> {
+    /// Whether a sample and a measurement of the memory are due.
+    pub fn samples_due(&self, now: Tick) -> (bool, bool) {
+        let is_due = |word, interval| {
+            let last = Tick::from_nanos(self.word(slot::SAMPLE + word));
+            last == Tick::ZERO || now.since(last) >= interval
+        };
+        (is_due(0, INTERVAL), is_due(3, MEMORY_INTERVAL))
+    }
+
+    /// Keeps a sample. Returns the difference from the last; zero for the first.
+    fn keep_sample(&self, sample: Sample, now: Tick) -> (u64, u64) {
+        let values = [now.as_nanos(), nanos(sample.run), nanos(sample.queued)];
+        let before = [0, 1, 2].map(|word| self.word(slot::SAMPLE + word));
+        for (word, value) in values.into_iter().enumerate() {
+            self.set_word(slot::SAMPLE + word, value);
+        }
+        match before[0] {
+            0 => (0, 0),
+            _ => (
+                values[1].saturating_sub(before[1]),
+                values[2].saturating_sub(before[2]),
+            ),
+        }
+    }
+}
+
+impl Counters<'_> {
+    fn store(&self, index: usize, value: u64) {
+        self.words[index].store(value, Ordering::Relaxed);
+    }
+
+    fn sum(&self, index: usize) -> u64 {
+        self.words[index].load(Ordering::Relaxed)
+    }
+
+    /// Counts a worker's sample.
+    pub fn sampled(&self, writer: SlotWriter<'_>, sample: Sample, now: Tick) {
+        let (run, queued) = writer.keep_sample(sample, now);
+        for (index, more) in [(at::SAMPLED_RUN, run), (at::SAMPLED_QUEUED, queued)] {
+            self.store(index, self.sum(index).saturating_add(more));
+        }
+    }
+
+    /// Keeps the worker's own memory, with the peak of its last request.
+    pub fn measured_memory(&self, writer: SlotWriter<'_>, bytes: u64, now: Tick) {
+        writer.set_word(slot::SAMPLE + 3, now.as_nanos());
+        self.store(at::OWN_MEMORY, bytes);
+        self.store(at::OWN_MEMORY_AT, now.as_nanos());
+    }
+
+    /// Returns the own memory of the slot's last worker with a measurement, in bytes; 0 if unknown. Untrusted.
+    pub fn own_memory(&self) -> u64 {
+        self.sum(at::OWN_MEMORY)
+    }
+
+    /// Reads what the autopilot wants to know. Untrusted.
+    pub fn sums(&self) -> SlotSums {
+        let classes = at::REQUESTS..at::BYTES_IN;
+        SlotSums {
+            requests: classes.fold(0, |sum, word| sum.saturating_add(self.sum(word))),
+            held_ns: self.sum(at::RUN_SUM),
+            cpu_ns: self.sum(at::CPU_SUM),
+            sampled_run_ns: self.sum(at::SAMPLED_RUN),
+            sampled_queued_ns: self.sum(at::SAMPLED_QUEUED),
+            memory: self.sum(at::OWN_MEMORY),
+            memory_at: Tick::from_nanos(self.sum(at::OWN_MEMORY_AT)),
+            routes: self.routes().sums(),
+        }
+    }
+}
+
+impl Routes<'_> {
+    fn sums(&self) -> Vec<Option<RouteSums>> {
+        (0..at::ROUTES).map(|row| self.sums_of(row)).collect()
+    }
+
+    fn sums_of(&self, row: usize) -> Option<RouteSums> {
+        let load = |index: usize| self.words[index].load(Ordering::Relaxed);
+        let key = |row: usize| self.words[at::ROUTE_KEYS + row].load(Ordering::Acquire);
+        let first = at::ROUTE_ROWS + row * at::ROUTE_WORDS;
+        let sums = RouteSums {
+            key: key(row),
+            requests: load(first),
+            busy_ns: load(first + 2),
+            cpu_ns: load(first + 3),
+            log_blocked: load(first + at::ROUTE_LOG_BLOCKED),
+        };
+        (sums.key != 0 && sums.key == key(row)).then_some(sums)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::NUMBERS_PAGES;
+    use super::super::routes::RouteUse;
+    use super::*;
+    use forkyard_sys::shm::PAGE_WORDS;
+    use std::sync::atomic::AtomicU64;
+
+    fn words(count: usize) -> Vec<AtomicU64> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn samples_add_what_is_new() {
+        let (page, numbers) = (words(PAGE_WORDS), words(NUMBERS_PAGES * PAGE_WORDS));
+        let counters = Counters::new(&numbers);
+        let at = |millis: u64| Tick::from_nanos(millis * 1_000_000);
+        let sample = |run, queued| Sample {
+            run: Duration::from_millis(run),
+            queued: Duration::from_millis(queued),
+        };
+        assert_eq!(SlotWriter::new(&page).samples_due(at(1)), (true, true));
+        counters.sampled(SlotWriter::new(&page), sample(50, 7), at(1));
+        assert_eq!(counters.sums().sampled_run_ns, 0, "the start is not a request");
+        assert_eq!(SlotWriter::new(&page).samples_due(at(100)), (false, true));
+        counters.measured_memory(SlotWriter::new(&page), 1 << 20, at(100));
+        assert_eq!(SlotWriter::new(&page).samples_due(at(101)), (true, false));
+        counters.sampled(SlotWriter::new(&page), sample(60, 9), at(101));
+        let sums = counters.sums();
+        assert_eq!(
+            (sums.sampled_run_ns, sums.sampled_queued_ns),
+            (10_000_000, 2_000_000)
+        );
+        assert_eq!((sums.memory, sums.memory_at), (1 << 20, at(100)));
+        SlotWriter::new(&page).begin(7, 8, at(200));
+        counters.sampled(SlotWriter::new(&page), sample(1, 1), at(300));
+        assert_eq!(
+            counters.sums().sampled_run_ns,
+            10_000_000,
+            "another worker begins anew"
+        );
+    }
+
+    #[test]
+    fn a_route_has_the_logarithm_of_its_wait_without_the_run_queue() {
+        let numbers = words(NUMBERS_PAGES * PAGE_WORDS);
+        let counters = Counters::new(&numbers);
+        let row = counters.routes().row(7, b"GET /");
+        for (run, queued) in [(109, 0), (109, 99)] {
+            let request = RouteUse {
+                run: Duration::from_millis(run),
+                cpu_micros: Some(10_000),
+                queued: Duration::from_millis(queued),
+                ..RouteUse::default()
+            };
+            counters.routes().finished(Some(row), &request);
+        }
+        let routes = counters.sums().routes;
+        let row = routes.into_iter().flatten().next().unwrap();
+        assert_eq!((row.key, row.requests, row.cpu_ns), (7, 2, 20_000_000));
+        assert!(
+            (RouteSums::log(row.log_blocked) - 100_f64.ln()).abs() < 1e-3,
+            "{row:?}"
+        );
+    }
+}

@@ -1,0 +1,38 @@
+//! What the autopilot wants to know of a worker: its time in the run queue, and the memory that only it has.
+
+use super::page::Page;
+use forkyard_base::tick::Tick;
+use forkyard_scoreboard::header;
+use forkyard_scoreboard::samples::Sample;
+use forkyard_sys::clock;
+use forkyard_sys::process::{family_memory_bytes, private_memory_bytes};
+use forkyard_sys::sched::SchedStat;
+use std::time::Duration;
+
+/// Takes a sample at the end of a request, if the autopilot wants one. Nothing stays open: a worker may be put back.
+/// `peak`: the request's peak memory in bytes; `program`: the pid of the worker's program, or 0.
+pub(super) fn take(page: &Page, peak: u64, program: i32, now: Tick) {
+    if !header::wish(page.board.header()).samples {
+        return;
+    }
+    let Some(counters) = page.counters() else { return };
+    let (times, memory) = page.writer().samples_due(now);
+    if times && let Some(read) = SchedStat::open().and_then(|stat| stat.read()) {
+        let sample = Sample {
+            run: Duration::from_micros(clock::process_cpu_micros()),
+            queued: read.waited,
+        };
+        counters.sampled(page.writer(), sample, now);
+    }
+    if memory {
+        let family = if program > 0 {
+            family_memory_bytes(program)
+        } else {
+            0
+        };
+        let own = private_memory_bytes().map(|own| own.saturating_add(peak).saturating_add(family));
+        // Zero counts for nothing, and is not measured again at once.
+        let bytes = own.unwrap_or(0);
+        counters.measured_memory(page.writer(), bytes, now);
+    }
+}
