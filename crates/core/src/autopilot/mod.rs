@@ -1,83 +1,207 @@
-//! How many workers a pool may have.
+//! How many workers a pool may have, from what its workers were seen to do: as many as memory holds, as keep the processors
+//! busy, and no more than what requests wait for can serve.
+//!
+//! The number is a limit only. A pool grows with its queue and shrinks with its idle workers, so demand needs no estimate.
 
+mod memory;
+mod number;
+mod processors;
+mod reason;
+#[cfg(test)]
+mod tests;
+mod usual;
+mod waiting;
+
+use memory::Memory;
+use number::Number;
+use processors::Processors;
+pub use reason::Reason;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use usual::Usual;
+use waiting::Waiting;
 
+/// The most workers of a pool.
+const MOST: u32 = 65_535;
+
+/// What the pool runs on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Machine {
+    /// Processors that the pool may use.
     pub cores: f64,
+    /// Memory that the pool may use, in bytes: the group's limit, or the machine's.
     pub memory: u64,
+    /// How many requests a worker serves at a time.
     pub requests_a_worker: u32,
 }
 
+/// What requests of one route did in a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Route {
     pub key: u64,
     pub done: u32,
+    /// The sum over its requests of ln(blocked seconds + 0.001).
     pub log_blocked: f64,
+    /// Seconds for which its requests waited for something other than a processor.
     pub blocked: f64,
 }
 
+/// What was seen since the last call. Tenants write parts of it: any number may be there.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Second {
+    /// Seconds.
     pub elapsed: f64,
     pub machine: Machine,
+    /// Bytes that all workers share.
     pub shared: u64,
+    /// Bytes of everything else under the same limit.
     pub others: u64,
+    /// Bytes that are in use under the limit.
     pub current: u64,
+    /// The kernel reports that processes wait for memory.
     pub pressure: bool,
     pub live: u32,
     pub busy: u32,
+    /// Requests that wait.
     pub waiting: u32,
+    /// The part of the time in which no worker was idle and something waited.
     pub full: f64,
     pub done: u32,
+    /// Seconds of processor time.
     pub run: f64,
+    /// Seconds for which workers waited for a processor.
     pub queued: f64,
+    /// Seconds for which workers had a request.
     pub held: f64,
     pub routes: Vec<Route>,
+    /// Bytes of some busy workers: their own memory and what the request added to it at most.
     pub private: Vec<u64>,
+}
+
+impl Second {
+    /// Seconds for which requests waited for something other than a processor.
+    fn blocked(&self) -> f64 {
+        sane(sane(self.held) - sane(self.run) - sane(self.queued))
+    }
+
+    fn full(&self) -> f64 {
+        sane(self.full).min(1.0)
+    }
+
+    fn elapsed(&self) -> f64 {
+        sane(self.elapsed).clamp(0.1, 60.0)
+    }
+
+    /// Whether requests wait for processors in the first place.
+    fn lacks_processors(&self) -> bool {
+        sane(self.queued) > sane(self.run) / 2.0
+    }
+}
+
+/// Makes a number that a tenant may have written usable: not negative, not too large, and a number.
+fn sane(number: f64) -> f64 {
+    if number.is_nan() {
+        0.0
+    } else {
+        number.clamp(0.0, 1e15)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
+    /// The most workers, at least one. Workers that leave after their request count.
     pub most: u32,
+    /// Whether memory has room for one more worker now.
     pub may_fork: bool,
     pub reason: Reason,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum Reason {
-    Start,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("start")
-    }
-}
-
+/// What a pool knows about its requests. It outlives reloads and upgrades.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Learnt {}
+#[serde(default)]
+pub struct Learnt {
+    most: u32,
+    memory: Memory,
+    processors: Processors,
+    usual: Usual,
+    waiting: Waiting,
+}
 
 #[derive(Debug)]
 pub struct Autopilot {
+    learnt: Learnt,
+    number: Number,
     decision: Decision,
 }
 
 impl Autopilot {
+    /// Begins without knowledge. `shared`: bytes that all workers share.
     pub fn start(machine: &Machine, shared: u64) -> Autopilot {
-        let room = (machine.memory as f64 * 0.9 - shared as f64) / f64::from(48 << 20);
-        let most = room.min(4.0 * machine.cores + 2.0).max(1.0) as u32;
+        let room = machine.memory as f64 * 0.9 - shared as f64;
+        let most = (room / memory::FIRST_GUESS).min(4.0 * sane(machine.cores) + 2.0);
+        Autopilot::with(Learnt::default(), workers(most), Reason::Start)
+    }
+
+    /// Begins with what was learnt before.
+    pub fn resume(learnt: Learnt, machine: &Machine) -> Autopilot {
+        match learnt.most {
+            0 => Autopilot::start(machine, 0),
+            most => {
+                let room = learnt.memory.room(machine.memory, 0, 0);
+                let most = f64::from(most).min(learnt.memory.most(room));
+                Autopilot::with(learnt, workers(most), Reason::Start)
+            }
+        }
+    }
+
+    fn with(learnt: Learnt, most: u32, reason: Reason) -> Autopilot {
         Autopilot {
+            learnt,
+            number: Number::new(most),
             decision: Decision {
                 most,
                 may_fork: true,
-                reason: Reason::Start,
+                reason,
             },
         }
     }
 
-    pub fn second(&mut self, _: &Second) -> &Decision {
+    /// Takes in what was seen, usually for a second in which something was served.
+    pub fn second(&mut self, second: &Second) -> &Decision {
+        let Learnt {
+            memory,
+            processors,
+            usual,
+            waiting,
+            ..
+        } = &mut self.learnt;
+        memory.sample(&second.private, second.machine.memory);
+        let room = memory.room(second.machine.memory, second.shared, second.others);
+        let by_memory = memory.most(room);
+        let work = usual.second(&second.routes, second.full() < 0.1);
+        let (by_processors, computing) = processors.second(second, usual.times_slower());
+        let limits = by_memory.min(by_processors);
+        waiting.second(second, usual, work, f64::from(self.number.most()), limits);
+        let by_waiting = waiting.most();
+        let most = self.number.second(by_memory, by_processors, by_waiting, second);
+        let reason = match () {
+            () if self.number.is_pressed() => Reason::Pressure,
+            () if by_memory <= by_processors.min(by_waiting) => Reason::Memory {
+                worker: memory.of_a_worker(),
+                room: sane(room) as u64,
+            },
+            () if by_processors <= by_waiting => Reason::Processors {
+                computing,
+                cores: processors.usable(),
+                memory: workers(by_memory),
+            },
+            () => waiting.reason(),
+        };
+        self.learnt.most = most;
+        self.decision = Decision {
+            most,
+            may_fork: self.learnt.memory.has_room(second) && !self.number.is_pressed(),
+            reason,
+        };
         &self.decision
     }
 
@@ -86,10 +210,11 @@ impl Autopilot {
     }
 
     pub fn learnt(&self) -> Learnt {
-        Learnt {}
+        self.learnt.clone()
     }
+}
 
-    pub fn resume(_: Learnt, machine: &Machine) -> Autopilot {
-        Autopilot::start(machine, 0)
-    }
+/// Returns a number of workers for any number.
+fn workers(number: f64) -> u32 {
+    sane(number).clamp(1.0, f64::from(MOST)) as u32
 }

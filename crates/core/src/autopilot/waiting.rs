@@ -1,0 +1,214 @@
+//! How many workers what requests wait for can serve, such as a database. Nobody can ask it: fewer workers are tried.
+//!
+//! ```text
+//!              slow, or stuck                     as much work
+//!    Open ───────────────────────▶ trial of 6 s ───────────────▶ fewer workers
+//!     ▲                             │        │                       │
+//!     │        less work            │        │ load goes             │ calm and usual
+//!     └─ (waits longer and longer) ─┘        └── the limit before    └── a tenth more
+//! ```
+
+use super::reason::Reason;
+use super::usual::Usual;
+use super::{MOST, Second, workers};
+use serde::{Deserialize, Serialize};
+
+/// Seconds of a trial after its first.
+const TRIAL: u32 = 5;
+/// Seconds whose work is averaged.
+const MEAN_OF: usize = 4;
+const FIRST_PAUSE: f64 = 30.0;
+const LONGEST_PAUSE: f64 = 600.0;
+/// Seconds of calm after which it is known what is usual.
+const CALM: u32 = 20;
+
+/// What was before a trial: work in a second, the limit, and the logarithm of how many times slower it was.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Trial {
+    work: f64,
+    limit: Option<f64>,
+    left: u32,
+    log_slower: f64,
+    workers: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+enum Why {
+    #[default]
+    Unknown,
+    Trial,
+    Slower {
+        times: f64,
+        workers: u32,
+    },
+    Needed,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Waiting {
+    /// None: nothing limits.
+    limit: Option<f64>,
+    /// Seconds of calm, up to [`CALM`].
+    calm: u32,
+    #[serde(skip)]
+    trial: Option<Trial>,
+    /// Seconds in a row.
+    #[serde(skip)]
+    slow: u32,
+    #[serde(skip)]
+    usual: u32,
+    #[serde(skip)]
+    stuck: u32,
+    /// Seconds without a trial.
+    #[serde(skip)]
+    hold: f64,
+    /// Seconds without a trial after the next one that fails.
+    pause: f64,
+    #[serde(skip)]
+    last_one_paid: bool,
+    /// The most work since there is a limit: small losses of many steps must not add up.
+    #[serde(skip)]
+    best: f64,
+    #[serde(skip)]
+    work: Vec<f64>,
+    #[serde(skip)]
+    why: Why,
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting {
+            limit: None,
+            calm: 0,
+            trial: None,
+            slow: 0,
+            usual: 0,
+            stuck: 0,
+            hold: 0.0,
+            pause: FIRST_PAUSE,
+            last_one_paid: false,
+            best: 0.0,
+            work: Vec::new(),
+            why: Why::Unknown,
+        }
+    }
+}
+
+impl Waiting {
+    /// `now`: the present number. `others`: what memory and processors allow.
+    pub(super) fn second(&mut self, second: &Second, usual: &mut Usual, work: f64, now: f64, others: f64) {
+        let slower = usual.times_slower();
+        let full = second.full() > 0.5;
+        // Where requests wait for processors, nothing else is short.
+        let is_short = full && !second.lacks_processors();
+        if self.work.len() == MEAN_OF {
+            self.work.remove(0);
+        }
+        self.work.push(work);
+        let mean = self.work.iter().sum::<f64>() / self.work.len() as f64;
+        count(&mut self.slow, is_short && slower > 1.3);
+        count(&mut self.usual, full && slower < 1.12);
+        if second.full() < 0.1 && work > 0.0 {
+            self.calm = (self.calm + 1).min(CALM);
+        }
+        count(&mut self.stuck, is_short && self.calm < CALM);
+        self.hold = (self.hold - second.elapsed()).max(0.0);
+        if self.trial.is_none() {
+            match self.limit {
+                None => self.best = 0.0,
+                Some(_) if full && self.work.len() == MEAN_OF => self.best = self.best.max(mean),
+                Some(_) => (),
+            }
+        }
+        let live = now.min(f64::from(second.live));
+        match self.trial {
+            Some(trial) if !full => self.take_back(trial),
+            Some(trial) if trial.left > 0 => {
+                self.trial = Some(Trial {
+                    left: trial.left - 1,
+                    ..trial
+                });
+            }
+            Some(trial) => self.judge(trial, mean, usual),
+            None if self.hold > 0.0 => (),
+            None => self.may_begin(mean, usual.log_slower(), slower, live, others),
+        }
+    }
+
+    fn may_begin(&mut self, mean: f64, log_slower: f64, slower: f64, live: f64, others: f64) {
+        let can_try = live > 2.0 && self.work.len() == MEAN_OF;
+        let part = if self.slow >= 2 && can_try {
+            let least: f64 = if self.last_one_paid { 0.5 } else { 0.75 };
+            Some((1.1 / slower).max(least))
+        } else if self.stuck >= 10 && can_try {
+            Some(0.75)
+        } else {
+            None
+        };
+        if let Some(part) = part {
+            self.trial = Some(Trial {
+                work: mean,
+                limit: self.limit,
+                left: TRIAL,
+                log_slower,
+                workers: workers(live),
+            });
+            self.why = Why::Trial;
+            self.limit = Some((live * part).max(2.0).ceil());
+            (self.slow, self.stuck) = (0, 0);
+            self.work.clear();
+        } else if self.usual >= 3
+            && self.calm >= CALM
+            && let Some(limit) = self.limit
+            && limit < others
+        {
+            self.limit = Some((limit * 1.1 + 1.0).floor());
+            self.usual = 0;
+        }
+    }
+
+    /// The load went before there was an answer.
+    fn take_back(&mut self, trial: Trial) {
+        self.trial = None;
+        self.why = Why::Needed;
+        let before = trial.limit.unwrap_or(f64::MAX);
+        self.limit = self.limit.map(|limit| limit.max(before.min(limit * 1.3)));
+    }
+
+    fn judge(&mut self, trial: Trial, mean: f64, usual: &mut Usual) {
+        self.trial = None;
+        self.last_one_paid = mean >= 0.93 * trial.work.max(self.best);
+        if self.last_one_paid {
+            self.why = Why::Slower {
+                times: trial.log_slower.clamp(0.0, 20.0).exp(),
+                workers: trial.workers,
+            };
+            return;
+        }
+        self.hold = self.pause;
+        self.pause = (self.pause * 2.0).min(LONGEST_PAUSE);
+        // What it was like is usual from now on. If nothing had been taken away before, it is slow by itself.
+        self.limit = trial.limit;
+        usual.accept(trial.log_slower.max(usual.log_slower()));
+        self.calm = CALM;
+        self.why = Why::Needed;
+    }
+
+    pub(super) fn most(&self) -> f64 {
+        self.limit
+            .map_or(f64::from(MOST), |limit| limit.clamp(1.0, f64::from(MOST)))
+    }
+
+    pub(super) fn reason(&self) -> Reason {
+        match self.why {
+            Why::Slower { times, workers } => Reason::Slower { times, workers },
+            Why::Trial => Reason::Trial,
+            Why::Unknown | Why::Needed => Reason::Needed,
+        }
+    }
+}
+
+fn count(seconds: &mut u32, is_so: bool) {
+    *seconds = if is_so { seconds.saturating_add(1) } else { 0 };
+}
