@@ -1,9 +1,9 @@
-//! The autopilot: what it would choose for pools with a number.
+//! The autopilot: its choice for pools with a number.
 
 use crate::support::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Waits, computes, and uses memory, as long and as much as the query says.
+/// Waits, computes, and uses memory, as long and as much as the query asks for.
 const WORK: &str = "<?php
 $end = hrtime(true) + ($_GET['compute'] ?? 0) * 1e6;
 while (hrtime(true) < $end);
@@ -94,11 +94,7 @@ fn every_pool_has_advice_and_a_busy_one_is_looked_at() {
             &format!("{name}: max_children = 3; the autopilot would choose "),
         );
         assert_contains(&text, because);
-        assert_eq!(
-            daemon.workers(name).len().min(4),
-            daemon.workers(name).len(),
-            "only advice"
-        );
+        assert!(daemon.workers(name).len() <= 3, "only advice");
     }
     let all = daemon.shown(&["advise"]);
     assert_eq!(all.lines().count(), 3, "{all}");

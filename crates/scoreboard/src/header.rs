@@ -11,10 +11,11 @@ pub struct WakeOnAccept {
     pub idle_below: u32,
 }
 
-/// What the autopilot wants of the workers of a pool.
+/// The autopilot's needs from a pool's workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wish {
-    /// A worker that accepts work tells the master if more workers than this are busy; `None`: it tells nothing.
+    /// A worker that accepts work notifies the master if more workers than this are busy, or if connections wait while
+    /// all are busy. `None`: never.
     pub busy_above: Option<u32>,
     /// Workers take samples ([`super::samples`]).
     pub samples: bool,
@@ -22,7 +23,7 @@ pub struct Wish {
 
 const SAMPLES: u64 = 1 << 32;
 
-/// Publishes what the autopilot wants.
+/// Publishes the autopilot's needs.
 pub fn set_wish(words: &[AtomicU64], wish: Wish) {
     let above = wish
         .busy_above
@@ -31,7 +32,7 @@ pub fn set_wish(words: &[AtomicU64], wish: Wish) {
     words[header::WISH].store(above | samples, Ordering::SeqCst);
 }
 
-/// Returns what the autopilot wants.
+/// Returns the autopilot's needs.
 pub fn wish(words: &[AtomicU64]) -> Wish {
     let word = words[header::WISH].load(Ordering::SeqCst);
     Wish {

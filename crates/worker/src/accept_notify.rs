@@ -109,8 +109,11 @@ impl AcceptNotifier {
         }
     }
 
-    /// Tells the master, if it wants to know, that all workers are busy and connections wait.
+    /// Reports to the master, if it wants to know, that all workers are busy and connections wait.
     pub(super) fn tell_crowded(&self, page: &Page) {
+        if header::wish(page.board.header()).busy_above.is_some() {
+            self.send(AcceptNotice::Busy);
+        }
         if header::tell_crowded(page.board.header()) {
             self.send(AcceptNotice::Crowded);
         }

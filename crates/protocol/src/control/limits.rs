@@ -1,4 +1,4 @@
-//! The limits of a pool's workers, and what the autopilot says of them.
+//! The limits of a pool's workers, and the autopilot's advice.
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;

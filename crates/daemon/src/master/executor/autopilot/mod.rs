@@ -1,7 +1,7 @@
-//! What the autopilot sees, and what it would choose ([`forkyard_core::autopilot`]).
+//! The figures for the autopilot of a pool, and its choice ([`forkyard_core::autopilot`]).
 //!
 //! ```text
-//!           more than half of max_children are busy
+//!           more than half of max_children are busy, or all and connections wait
 //!   Quiet ────────────────────────────────────────▶ Looking, once a second
 //!     ▲                                                │
 //!     └────────────────────────────────────────────────┘
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// The time between two looks at a busy pool.
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks at a pool that is not busy, after which it is quiet.
+/// So many looks at a pool that is not busy make it quiet.
 const CALM: u8 = 3;
 /// The machine's memory counts as short if processes waited for it for this part of the time.
 const STALLED: f64 = 0.1;
@@ -47,9 +47,11 @@ struct Flight {
     pilot: Autopilot,
     watch: Watch,
     before: Option<Reading>,
+    /// It has seen the pool for at least a second.
+    has_looked: bool,
 }
 
-/// The autopilots of pools that have been busy, by the pool's name: what they learnt goes through reloads.
+/// The autopilots of pools that have been busy, by the pool's name: they live on through reloads.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Autopilots {
     flights: HashMap<String, Flight>,
@@ -79,10 +81,11 @@ impl Autopilots {
     }
 }
 
-/// What the autopilot wants of workers of a pool with this many places.
+/// The autopilot's needs from the workers of a quiet pool with this many places. A single worker is often busy: it
+/// reports only a queue.
 pub(super) fn quiet_wish(places: u32) -> Wish {
     Wish {
-        busy_above: Some(places / 2),
+        busy_above: Some((places / 2).max(1)),
         samples: false,
     }
 }
@@ -112,6 +115,7 @@ impl Context {
             pilot: pilot(),
             watch: Watch::Quiet,
             before: None,
+            has_looked: false,
         });
         flight.before = Some(reading);
         flight.watch = Watch::Looking {
@@ -133,7 +137,7 @@ impl Context {
         self.autopilots.flights = flights;
     }
 
-    /// Returns what the autopilot would choose for a pool; `None` for pools that have no such number.
+    /// Returns the autopilot's choice for a pool; `None` for pools without such a number.
     pub(super) fn advice(&self, id: PoolId, resources: &Resources) -> Option<Advice> {
         let pool = self.pools.by_id.get(&id)?;
         let (_, generation) = self.pools.flown_generation(pool.serving?)?;
@@ -152,7 +156,7 @@ impl Context {
             max_children: most,
             chosen: decision.most,
             because: decision.reason.to_string(),
-            has_looked: flight.is_some(),
+            has_looked: flight.is_some_and(|flight| flight.has_looked),
         })
     }
 }
@@ -195,6 +199,7 @@ impl Pools {
                 others,
                 used,
             } = self.room(serving, generation, resources);
+            flight.has_looked = true;
             let has_queue = waiting > 0 || work.waited > 0.0;
             flight.pilot.second(&Second {
                 elapsed: work.elapsed,

@@ -63,16 +63,18 @@ impl Pools {
     }
 }
 
-/// Returns the memory that workers measured as their own; a worker without a measurement has as much as the mean.
+impl Generation {
+    /// Returns the memory that the worker in a slot measured as its own, in bytes; 0 if unknown. Untrusted.
+    pub(in super::super) fn own_memory(&self, slot: u32) -> u64 {
+        let board = self.resources.as_ref().map(|resources| &resources.board);
+        let counters = board.and_then(|board| board.counters(slot as usize));
+        counters.map_or(0, |counters| counters.own_memory())
+    }
+}
+
+/// Returns the memory of all workers; one without a measurement has as much as the mean.
 fn private_memory(generation: &Generation) -> u64 {
-    let Some(resources) = &generation.resources else {
-        return 0;
-    };
-    let counters = generation
-        .slots
-        .keys()
-        .map(|slot| resources.board.counters(*slot as usize));
-    let measured = counters.flatten().map(|counters| counters.own_memory());
+    let measured = generation.slots.keys().map(|slot| generation.own_memory(*slot));
     let measured: Vec<u64> = measured.filter(|bytes| *bytes > 0).collect();
     // Workers may write any number.
     let sum = measured
