@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 const MIB: f64 = 1_048_576.0;
 
-/// Bytes of a worker of which nothing is known.
+/// Bytes of a worker before the first sample.
 pub(super) const FIRST_GUESS: f64 = 48.0 * MIB;
 
-/// Bytes that busy workers have of their own. The figures rise fast and fall slowly: a slow route that needs much comes back.
+/// Private bytes of busy workers. The figures rise fast and fall slowly, because a rare route with large requests comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Memory {
     mean: f64,
@@ -27,7 +27,7 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Takes in samples. None is larger than the memory that there is, whatever a worker says.
+    /// Takes samples of workers. A sample counts as at most `there_is`, the whole memory.
     pub(super) fn sample(&mut self, private: &[u64], there_is: u64) {
         if private.is_empty() {
             return;
@@ -46,7 +46,7 @@ impl Memory {
         self.mean as u64
     }
 
-    /// Bytes for workers, if one of them is as large as the largest one.
+    /// Bytes for workers, if one worker is as large as the largest.
     pub(super) fn room(&self, there_is: u64, shared: u64, others: u64) -> f64 {
         let larger = (self.largest - self.mean).max(0.0);
         0.93 * there_is as f64 - shared as f64 - others as f64 - larger

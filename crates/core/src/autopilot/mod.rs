@@ -1,5 +1,5 @@
-//! How many workers a pool may have, from what its workers were seen to do: as many as memory holds, as keep the processors
-//! busy, and no more than what requests wait for can serve.
+//! The limit of a pool's workers, from measurements: as many as memory holds, as keep the processors busy, and no more than
+//! a database or another server behind the application can serve.
 //!
 //! The number is a limit only. A pool grows with its queue and shrinks with its idle workers, so demand needs no estimate.
 
@@ -23,7 +23,7 @@ use waiting::Waiting;
 /// The most workers of a pool.
 const MOST: u32 = 65_535;
 
-/// What the pool runs on.
+/// The resources of the pool.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Machine {
     /// Processors that the pool may use.
@@ -34,18 +34,18 @@ pub struct Machine {
     pub requests_a_worker: u32,
 }
 
-/// What requests of one route did in a second.
+/// Sums of one route.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Route {
     pub key: u64,
     pub done: u32,
     /// The sum over its requests of ln(blocked seconds + 0.001).
     pub log_blocked: f64,
-    /// Seconds for which its requests waited for something other than a processor.
+    /// Seconds that its requests waited for something other than a processor.
     pub blocked: f64,
 }
 
-/// What was seen since the last call. Tenants write parts of it: any number may be there.
+/// Measurements since the last call. Tenants write some of them, so a field may have any value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Second {
     /// Seconds.
@@ -53,9 +53,9 @@ pub struct Second {
     pub machine: Machine,
     /// Bytes that all workers share.
     pub shared: u64,
-    /// Bytes of everything else under the same limit.
+    /// Bytes of other pools and processes under the same limit.
     pub others: u64,
-    /// Bytes that are in use under the limit.
+    /// Bytes in use under the limit.
     pub current: u64,
     /// The kernel reports that processes wait for memory.
     pub pressure: bool,
@@ -63,22 +63,22 @@ pub struct Second {
     pub busy: u32,
     /// Requests that wait.
     pub waiting: u32,
-    /// The part of the time in which no worker was idle and something waited.
+    /// The part of the time with no idle worker and a waiting request.
     pub full: f64,
     pub done: u32,
     /// Seconds of processor time.
     pub run: f64,
-    /// Seconds for which workers waited for a processor.
+    /// Seconds that workers waited for a processor.
     pub queued: f64,
-    /// Seconds for which workers had a request.
+    /// Seconds that workers had a request.
     pub held: f64,
     pub routes: Vec<Route>,
-    /// Bytes of some busy workers: their own memory and what the request added to it at most.
+    /// Bytes of some busy workers: private memory and the peak of the request.
     pub private: Vec<u64>,
 }
 
 impl Second {
-    /// Seconds for which requests waited for something other than a processor.
+    /// Seconds that requests waited for something other than a processor.
     fn blocked(&self) -> f64 {
         sane(sane(self.held) - sane(self.run) - sane(self.queued))
     }
@@ -91,13 +91,13 @@ impl Second {
         sane(self.elapsed).clamp(0.1, 60.0)
     }
 
-    /// Whether requests wait for processors in the first place.
+    /// Whether processors are short.
     fn lacks_processors(&self) -> bool {
         sane(self.queued) > sane(self.run) / 2.0
     }
 }
 
-/// Makes a number that a tenant may have written usable: not negative, not too large, and a number.
+/// Returns the number if it is usable: finite, not negative and not too large.
 fn sane(number: f64) -> f64 {
     if number.is_nan() {
         0.0
@@ -115,7 +115,7 @@ pub struct Decision {
     pub reason: Reason,
 }
 
-/// What a pool knows about its requests. It outlives reloads and upgrades.
+/// The knowledge of a pool, kept over reloads and upgrades.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Learnt {
@@ -141,7 +141,7 @@ impl Autopilot {
         Autopilot::with(Learnt::default(), workers(most), Reason::Start)
     }
 
-    /// Begins with what was learnt before.
+    /// Begins with earlier knowledge.
     pub fn resume(learnt: Learnt, machine: &Machine) -> Autopilot {
         match learnt.most {
             0 => Autopilot::start(machine, 0),
@@ -165,7 +165,7 @@ impl Autopilot {
         }
     }
 
-    /// Takes in what was seen, usually for a second in which something was served.
+    /// Takes the measurements of a second with requests.
     pub fn second(&mut self, second: &Second) -> &Decision {
         let Learnt {
             memory,

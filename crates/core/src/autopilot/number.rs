@@ -1,10 +1,10 @@
-//! The number itself: it rises at once, and falls at once for what is dangerous, otherwise after a while.
+//! The number itself. It rises at once. It falls at once for memory and for slow servers, and later for processors.
 
 use super::{Second, workers};
 
-/// Seconds for which a number is too large before it falls for the processors' sake.
+/// Seconds until a number that is too large for the processors falls.
 const TOO_LARGE: f64 = 10.0;
-/// Seconds without growth after the kernel reported that memory is short.
+/// Seconds without growth after the kernel reported a lack of memory.
 const PRESSED: f64 = 10.0;
 
 #[derive(Debug)]

@@ -1,11 +1,11 @@
-//! How many workers keep the processors busy.
+//! The number of workers that keeps the processors busy.
 
 use super::{MOST, Second, sane};
 use serde::{Deserialize, Serialize};
 
-/// What is left of a sum after a second.
+/// The factor of a sum for each second.
 const DECAY: f64 = 0.97;
-/// The part of the time that requests compute, as long as nothing is known.
+/// The part of the time that requests compute, before the first measurement.
 const FIRST_GUESS: f64 = 0.25;
 
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
@@ -14,13 +14,13 @@ pub(super) struct Processors {
     run: f64,
     /// Seconds that requests waited for something else, decayed.
     blocked: f64,
-    /// Processors that the pool gets. None: all that there are.
+    /// Processors that the pool gets. None: all.
     usable: Option<f64>,
 }
 
 impl Processors {
-    /// Returns the most workers, and which part of their time requests compute. `slower`: how many times slower than usual is
-    /// what requests wait for; a slow database must not ask for more workers.
+    /// Returns the limit, and the part of their time that requests compute. `slower`: how many times longer than usual requests
+    /// wait; a slow database must not ask for more workers.
     pub(super) fn second(&mut self, second: &Second, slower: f64) -> (f64, f64) {
         let cores = sane(second.machine.cores).max(0.01);
         self.run = DECAY * self.run + sane(second.run);

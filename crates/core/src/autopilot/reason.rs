@@ -1,20 +1,20 @@
-//! Why a number of workers was chosen, in a sentence.
+//! The reason of a number, in a sentence.
 
 use std::fmt;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reason {
-    /// Nothing was served yet.
+    /// The pool has not served yet.
     Start,
     /// Bytes of a usual worker, and bytes that there are for all.
     Memory { worker: u64, room: u64 },
     /// The part of their time that requests compute, the processors that the pool gets, and what memory would hold.
     Processors { computing: f64, cores: f64, memory: u32 },
-    /// What requests waited for was this many times slower with so many workers.
+    /// Requests waited this many times longer with so many workers.
     Slower { times: f64, workers: u32 },
-    /// What requests wait for is slow: fewer workers are tried for some seconds.
+    /// Requests wait longer than usual: a trial with fewer workers runs.
     Trial,
-    /// Fewer workers did less work, although what they wait for is slow.
+    /// Fewer workers did less work, although requests wait longer than usual.
     Needed,
     /// The kernel reports that processes wait for memory.
     Pressure,

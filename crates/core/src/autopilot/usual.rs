@@ -1,4 +1,4 @@
-//! How long requests usually wait for something other than a processor, by route, and how much slower it is now.
+//! The usual wait of requests for something other than a processor, by route, and how much longer it is now.
 
 use super::{Route, sane};
 use serde::{Deserialize, Serialize};
@@ -18,13 +18,13 @@ struct Base {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(super) struct Usual {
     routes: BTreeMap<u64, Base>,
-    /// The logarithm of how many times slower it is.
+    /// ln(wait / usual wait).
     slower: f64,
 }
 
 impl Usual {
-    /// Returns the work that was done: requests, each as heavy as its route's usual wait. `calm`: nothing queues, so that what
-    /// is seen is usual.
+    /// Returns the work of the second: requests, weighted by the usual wait of their routes. `calm`: nothing queues, so the waits
+    /// are usual.
     pub(super) fn second(&mut self, routes: &[Route], calm: bool) -> f64 {
         let (mut sum, mut work) = (0.0, 0.0);
         for route in routes.iter().filter(|route| route.done > 0) {
@@ -73,7 +73,7 @@ impl Usual {
         self.slower
     }
 
-    /// What it is like is usual from now on.
+    /// Makes the present waits the usual ones.
     pub(super) fn accept(&mut self, log_slower: f64) {
         for base in self.routes.values_mut() {
             base.log = (base.log + log_slower).clamp(-7.0, 12.0);

@@ -1,4 +1,4 @@
-//! How many workers what requests wait for can serve, such as a database. Nobody can ask it: fewer workers are tried.
+//! How many workers a server behind the application, such as a database, can serve. The pool finds out by a trial with fewer.
 //!
 //! ```text
 //!              slow, or stuck                     as much work
@@ -13,16 +13,16 @@ use super::usual::Usual;
 use super::{MOST, Second, workers};
 use serde::{Deserialize, Serialize};
 
-/// Seconds of a trial after its first.
+/// Seconds of a trial after the first one.
 const TRIAL: u32 = 5;
-/// Seconds whose work is averaged.
+/// The mean of the work covers this many seconds.
 const MEAN_OF: usize = 4;
 const FIRST_PAUSE: f64 = 30.0;
 const LONGEST_PAUSE: f64 = 600.0;
-/// Seconds of calm after which it is known what is usual.
+/// Seconds of calm until the usual waits are known.
 const CALM: u32 = 20;
 
-/// What was before a trial: work in a second, the limit, and the logarithm of how many times slower it was.
+/// The state before a trial: work in a second, limit, ln(wait / usual wait), workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Trial {
     work: f64,
@@ -47,7 +47,7 @@ enum Why {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Waiting {
-    /// None: nothing limits.
+    /// None: no limit.
     limit: Option<f64>,
     /// Seconds of calm, up to [`CALM`].
     calm: u32,
@@ -63,11 +63,11 @@ pub(super) struct Waiting {
     /// Seconds without a trial.
     #[serde(skip)]
     hold: f64,
-    /// Seconds without a trial after the next one that fails.
+    /// Seconds without a trial after the next failed one.
     pause: f64,
     #[serde(skip)]
     last_one_paid: bool,
-    /// The most work since there is a limit: small losses of many steps must not add up.
+    /// The most work since the limit exists: small losses of many steps must not add up.
     #[serde(skip)]
     best: f64,
     #[serde(skip)]
