@@ -41,7 +41,10 @@ fn second(machine: Machine, done: u32, run: f64, blocked: f64, full: f64) -> Sec
 }
 
 fn repeat(autopilot: &mut Autopilot, times: u32, second: &Second) -> u32 {
-    (0..times).map(|_| autopilot.second(second).most).last().unwrap_or(0)
+    (0..times)
+        .map(|_| autopilot.second(second).most)
+        .last()
+        .unwrap_or(0)
 }
 
 #[test]
@@ -58,11 +61,21 @@ fn the_number_follows_what_is_short() {
     let large = machine(4.0, 16_384);
     let rows = [
         // Requests that only compute want little more than the processors; those that wait, many more.
-        ("computing", second(large, 100, 0.04, 0.0, 0.9), 4..=4, "processors; "),
-        ("waiting", second(large, 100, 0.004, 0.2, 0.9), 200..=290, "processors; "),
+        (
+            "computing",
+            second(large, 100, 0.04, 0.0, 0.3),
+            4..=4,
+            "processors; ",
+        ),
+        (
+            "waiting",
+            second(large, 100, 0.004, 0.2, 0.3),
+            200..=290,
+            "processors; ",
+        ),
         (
             "memory",
-            second(machine(4.0, 1024), 100, 0.004, 0.2, 0.9),
+            second(machine(4.0, 1024), 100, 0.004, 0.2, 0.3),
             20..=28,
             "memory; a worker needs 30 MiB of its own, and ",
         ),
@@ -83,7 +96,7 @@ fn a_worker_that_serves_several_requests_counts_as_several() {
         ..machine(4.0, 16_384)
     };
     let mut autopilot = Autopilot::start(&several, 0);
-    let most = repeat(&mut autopilot, 100, &second(several, 100, 0.004, 0.2, 0.9));
+    let most = repeat(&mut autopilot, 100, &second(several, 100, 0.004, 0.2, 0.3));
     assert!((25..=36).contains(&most), "{most}");
 }
 
@@ -91,7 +104,7 @@ fn a_worker_that_serves_several_requests_counts_as_several() {
 #[test]
 fn a_large_request_is_remembered() {
     let machine = machine(4.0, 1024);
-    let small = second(machine, 100, 0.004, 0.2, 0.9);
+    let small = second(machine, 100, 0.004, 0.2, 0.3);
     let large = Second {
         private: vec![30 * MIB, 30 * MIB, 30 * MIB, 300 * MIB],
         ..small.clone()
@@ -108,7 +121,7 @@ fn a_large_request_is_remembered() {
 #[test]
 fn pressure_takes_workers_away_and_holds_growth() {
     let machine = machine(4.0, 16_384);
-    let calm = second(machine, 100, 0.004, 0.2, 0.9);
+    let calm = second(machine, 100, 0.004, 0.2, 0.3);
     let pressed = Second {
         pressure: true,
         live: 20,
@@ -129,7 +142,7 @@ fn no_fork_where_the_limit_is_near() {
     let machine = machine(4.0, 1000);
     let near = Second {
         current: 900 * MIB,
-        ..second(machine, 100, 0.004, 0.2, 0.9)
+        ..second(machine, 100, 0.004, 0.2, 0.3)
     };
     let mut autopilot = Autopilot::start(&machine, 0);
     assert!(!autopilot.second(&near).may_fork);
@@ -147,7 +160,7 @@ fn what_was_learnt_outlives_a_reload() {
     let most = repeat(&mut autopilot, 100, &second(machine, 100, 0.004, 0.2, 0.05));
     let text = serde_json::to_string(&autopilot.learnt()).expect("plain numbers");
     let learnt: Learnt = serde_json::from_str(&text).expect("what was written");
-    assert_eq!(learnt, autopilot.learnt());
+    assert_eq!(serde_json::to_string(&learnt).ok(), Some(text));
     assert_eq!(Autopilot::resume(learnt.clone(), &machine).decision().most, most);
     let smaller = Machine {
         memory: 1024 * MIB,
