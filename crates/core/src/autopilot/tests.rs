@@ -60,7 +60,7 @@ fn the_first_guess_is_small_where_memory_or_processors_are_few() {
 fn the_number_follows_what_is_short() {
     let large = machine(4.0, 16_384);
     let rows = [
-        // Requests that only compute want little more than the processors; those that wait, many more.
+        // Requests that compute want little more workers than processors; waiting requests want many more.
         (
             "computing",
             second(large, 100, 0.04, 0.0, 0.3),
@@ -100,7 +100,7 @@ fn a_worker_that_serves_several_requests_counts_as_several() {
     assert!((25..=36).contains(&most), "{most}");
 }
 
-/// Without the memory of the largest one, a pool of small requests would leave no room for the next large one.
+/// A pool of small requests keeps room for the next large one.
 #[test]
 fn a_large_request_is_remembered() {
     let machine = machine(4.0, 1024);
