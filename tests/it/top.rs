@@ -321,6 +321,18 @@ impl Drop for Tmux {
 }
 
 #[test]
+fn a_terminal_that_only_appends_gets_no_screen() {
+    let daemon = php(1);
+    let command = format!(
+        "env TERM=dumb {} top -c {}; sleep 600",
+        env!("CARGO_BIN_EXE_forkyard"),
+        daemon.dir.join("forkyard.toml").display()
+    );
+    let tmux = Tmux::start(&daemon.dir, &command);
+    tmux.wait_for("--once prints a frame");
+}
+
+#[test]
 fn keys_are_obeyed_in_a_terminal() {
     let daemon = php(2);
     daemon.write("long.php", "<?php sleep(600);");

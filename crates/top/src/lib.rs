@@ -66,7 +66,7 @@ enum TopError {
     Source(#[from] SourceError),
     #[error("can't use the terminal: {0}")]
     Terminal(io::Error),
-    #[error("standard output is no terminal; --once prints a frame, --json all of them")]
+    #[error("standard output is no terminal that can place text; --once prints a frame, --json all of them")]
     NoTerminal,
     #[error("can't write: {0}")]
     Write(io::Error),
@@ -107,7 +107,7 @@ fn run(arguments: Arguments) -> Result<(), TopError> {
     let mut source = Source::new(socket.clone());
     let has_routes = json || view == View::Routes;
     if !once && !json {
-        if !output.is_terminal() {
+        if !output.is_terminal() || is_dumb(std::env::var_os("TERM").as_deref()) {
             return Err(TopError::NoTerminal);
         }
         let first = source.read(has_routes)?;
@@ -132,6 +132,11 @@ fn run(arguments: Arguments) -> Result<(), TopError> {
             return Ok(());
         }
     }
+}
+
+/// Whether the terminal only appends text.
+fn is_dumb(name: Option<&std::ffi::OsStr>) -> bool {
+    name.is_some_and(|name| name == "dumb")
 }
 
 /// Escapes control characters as JSON does, so that a document stays valid.

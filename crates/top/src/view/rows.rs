@@ -38,7 +38,7 @@ pub(crate) fn table(view: View, frame: &Frame, theme: Theme) -> Table {
             &APPLICATIONS,
             &frame.applications,
             application,
-            "no application pools",
+            "no application has been started",
         ),
         View::Jobs => {
             let empty = match frame.has_jobs {
