@@ -262,9 +262,14 @@ impl Gate<'_> {
                 .is_ok()
     }
 
-    /// Counts the wait of a request that is taken. Returns whether the queue stands, and the bound.
-    pub fn had_wait(&self, waited: Duration, now: Tick) -> (bool, Bound) {
+    /// Counts the wait of a request that is taken. Returns the bound if the queue stands. `known`: the wait that this pool
+    /// saw, or less. A long wait that the pool hardly saw is no evidence: the web server's clock is wrong, or another server had
+    /// the request before.
+    pub fn standing(&self, waited: Duration, known: Duration, now: Tick) -> Option<Bound> {
         let bound = Bound::of(self.usual());
+        if waited > bound.refused() && known < bound.refused() / 4 {
+            return None;
+        }
         let (since, until) = (self.word(gate::STANDING), self.word(gate::STANDING_UNTIL));
         let before = Standing {
             since: Tick::from_nanos(since.load(Ordering::Relaxed)),
@@ -275,7 +280,7 @@ impl Gate<'_> {
             until.store(next.until.as_nanos(), Ordering::Relaxed);
             since.store(next.since.as_nanos(), Ordering::Relaxed);
         }
-        (stands, bound)
+        stands.then_some(bound)
     }
 }
 

@@ -41,7 +41,7 @@ impl Bound {
 }
 
 /// How many intervals a queue that stood is remembered: the next long wait counts at once.
-const MEMORY: u32 = 10;
+const MEMORY: u32 = 2;
 
 /// Since when and until when all requests that were taken had waited too long. Zero since: not so; until is then the
 /// end of the last queue that stood.

@@ -7,6 +7,8 @@ use std::time::Duration;
 pub(super) const NAME: &[u8] = b"REQUEST_START";
 /// A longer wait is a wrong clock.
 const LONGEST: Duration = Duration::from_secs(3600);
+/// Clocks differ, and web servers round.
+const EARLY_MICROS: u64 = 1_000_000;
 /// Seconds, milliseconds and microseconds since 1970: the lowest number of the next unit, and microseconds per unit.
 const UNITS: [(f64, f64); 3] = [(1e11, 1e6), (1e14, 1e3), (1e17, 1.0)];
 
@@ -18,7 +20,10 @@ pub(super) fn waited(text: &[u8], taken: Tick) -> Option<Duration> {
 }
 
 fn waited_since(begun_micros: u64, now_micros: u64, since_taken: Duration) -> Option<Duration> {
-    let waited = Duration::from_micros(now_micros.checked_sub(begun_micros)?);
+    if begun_micros > now_micros.saturating_add(EARLY_MICROS) {
+        return None;
+    }
+    let waited = Duration::from_micros(now_micros.saturating_sub(begun_micros));
     (waited < LONGEST).then(|| waited.saturating_sub(since_taken))
 }
 
@@ -66,7 +71,8 @@ mod tests {
         let since = |begun, now, taken| waited_since(begun, now, Duration::from_micros(taken));
         assert_eq!(since(100, 1_100, 200), Some(Duration::from_micros(800)));
         assert_eq!(since(100, 1_100, 5_000), Some(Duration::ZERO));
-        assert_eq!(since(1_101, 1_100, 0), None);
+        assert_eq!(since(1_101, 1_100, 0), Some(Duration::ZERO));
+        assert_eq!(since(1_001_101, 1_100, 0), None);
         assert_eq!(since(0, 3_600_000_000, 0), None);
     }
 }

@@ -55,7 +55,8 @@ impl Service {
     pub(super) fn judge(&mut self) -> Option<Dead> {
         let (settings, taken) = (&self.settings, self.taken);
         let params = self.current.as_deref_mut()?.responder.params_mut();
-        let times = triage::take_times(params, settings, taken);
+        let mut times = triage::take_times(params, settings, taken);
+        times.known = self.tally.waited;
         if let Some(waited) = times.waited {
             self.has_waited(waited);
         }

@@ -8,6 +8,7 @@ use fastcgi::Params;
 use forkyard_base::tick::Tick;
 use forkyard_config::{Abandoned, Overload, QueueTime};
 use forkyard_protocol::dead_work::DeadCount;
+use forkyard_scoreboard::standing::Bound;
 use forkyard_sys::other_end::{self, OtherSide};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub(super) struct Times {
     /// The wait until the request was taken.
     pub waited: Option<Duration>,
     pub timeout: Option<Duration>,
+    /// The wait that this pool saw itself, or less.
+    pub known: Duration,
     has_nonsense: bool,
 }
 
@@ -72,8 +75,7 @@ pub(super) fn judge(
     };
     if let Some(gate) = page.gate() {
         if rules.queue_time == QueueTime::Auto {
-            let (stands, bound) = gate.had_wait(waited, now);
-            facts.standing = stands.then_some(bound.refused());
+            facts.standing = gate.standing(waited, times.known, now).map(Bound::refused);
         }
         if times.timeout.is_some() {
             facts.usual = gate.usual();
@@ -87,15 +89,17 @@ pub(super) fn judge(
     if is_quick || dead_work::is_job(params) || is_builtin(settings, params) {
         return None;
     }
-    let is_left = || {
-        dead_work::may_be_skipped(params, rules)
-            && match other_end::look(socket) {
-                OtherSide::Connected => false,
-                OtherSide::HalfClosed => rules.abandoned == Abandoned::SkipHalfClosed,
-                OtherSide::Closed => true,
-            }
+    let is_gone = || match other_end::look(socket) {
+        OtherSide::Connected => false,
+        OtherSide::HalfClosed => rules.abandoned == Abandoned::SkipHalfClosed,
+        OtherSide::Closed => true,
     };
-    let dead = dead_work::judge(rules, &facts, is_left)?;
+    let may_be_skipped = || dead_work::may_be_skipped(params, rules);
+    let dead = dead_work::judge(rules, &facts, || may_be_skipped() && is_gone())?;
+    // Nobody would see the refusal of a request that was sent to be forgotten.
+    if dead == Dead::Overload && !may_be_skipped() && is_gone() {
+        return None;
+    }
     match rules.abandoned {
         Abandoned::Count => {
             count(DeadCount::Ran);

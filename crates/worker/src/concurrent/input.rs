@@ -124,7 +124,8 @@ impl WorkerState {
         };
         connection.start(spare);
         let known = link.take_wait(now);
-        let times = triage::take_times(connection.params_mut(), &self.settings, now);
+        let mut times = triage::take_times(connection.params_mut(), &self.settings, now);
+        times.known = known;
         let waited = times.waited.unwrap_or(known);
         let (params, socket) = (connection.params(), link.socket.fd());
         let dead = triage::judge(&self.settings, &self.page, params, socket, (waited, &times), now);
