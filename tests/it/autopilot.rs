@@ -1,5 +1,6 @@
 //! The autopilot: its choice for pools with a number.
 
+use super::upgrade::{install, program};
 use crate::support::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -86,14 +87,13 @@ fn every_pool_has_advice_and_a_busy_one_is_looked_at() {
                 advice(&daemon, name)["has_looked"] == true
             });
         });
-        let (now, text) = (advice(&daemon, name), daemon.shown(&["advise", name]));
-        let because = now["because"].as_str().expect("a reason");
-        assert!(!because.is_empty(), "{now}");
+        let because = advice(&daemon, name)["because"].to_string();
+        assert!(because.len() > "\"\"".len(), "a reason");
+        let text = daemon.shown(&["advise", name]);
         assert_contains(
             &text,
             &format!("{name}: max_children = 3; the autopilot would choose "),
         );
-        assert_contains(&text, because);
         assert!(daemon.workers(name).len() <= 3, "only advice");
     }
     let all = daemon.shown(&["advise"]);
@@ -108,4 +108,147 @@ fn every_pool_has_advice_and_a_busy_one_is_looked_at() {
     let (code, text) = daemon.said(&["advise", "nowhere"]);
     assert_eq!(code, Some(70), "{text}");
     assert_contains(&text, "there is no pool nowhere");
+}
+
+fn most(daemon: &Daemon, pool: &str) -> u64 {
+    let status = daemon.status(&[pool]);
+    status["pools"][0]["limits"]["max_children"]
+        .as_u64()
+        .expect("max_children")
+}
+
+/// Waits until a pool may have at least so many workers, and returns the number.
+fn grown(daemon: &Daemon, pool: &str, least: u64) -> u64 {
+    until(&format!("{least} workers for {pool}"), || {
+        Some(most(daemon, pool)).filter(|most| *most >= least)
+    })
+}
+
+const WAITS: &str = "wait=40";
+/// More than at the start on any machine with fewer than nine processors.
+const MANY: u64 = 40;
+
+#[test]
+fn requests_that_wait_get_many_workers_and_keep_them_through_a_reload() {
+    let [_, dynamic, ondemand] = managers("\"auto\"");
+    let daemon = start(&[dynamic, ondemand]);
+    for pool in ["dynamic", "ondemand"] {
+        let begun = most(&daemon, pool);
+        assert!((1..MANY).contains(&begun), "{pool}: {begun}");
+        under_load(&daemon, pool, 30, WAITS, || {
+            grown(&daemon, pool, MANY);
+            wait_until("more workers than at the start", || {
+                daemon.workers(pool).len() as u64 > begun
+            });
+        });
+        let line = daemon.wait_for(&format!("[pool {pool}] max_children auto = "));
+        assert_contains(&line, ": ");
+        let now = advice(&daemon, pool);
+        assert_eq!(now["is_followed"], true, "{now}");
+    }
+    let before = ["dynamic", "ondemand"].map(|pool| most(&daemon, pool));
+    let (code, text) = daemon.said(&["reload", "--all"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(["dynamic", "ondemand"].map(|pool| most(&daemon, pool)), before);
+}
+
+#[test]
+fn a_static_pool_gets_another_number_at_a_reload() {
+    let [fixed, ..] = managers("\"auto\"");
+    let daemon = start(&[fixed]);
+    let begun = most(&daemon, "static");
+    daemon.wait_for_workers("static", begun as usize);
+    let wanted = under_load(&daemon, "static", 30, WAITS, || {
+        until("another choice", || {
+            let chosen = advice(&daemon, "static")["chosen"].as_u64()?;
+            (chosen >= MANY).then_some(chosen)
+        })
+    });
+    assert_eq!(most(&daemon, "static"), begun, "not before the reload");
+    let (code, text) = daemon.said(&["reload", "--all"]);
+    assert_eq!(code, Some(0), "{text}");
+    let now = grown(&daemon, "static", MANY);
+    assert!(now * 2 >= wanted, "{now} {wanted}");
+    daemon.wait_for_workers("static", now as usize);
+}
+
+#[test]
+fn requests_that_compute_get_about_as_many_workers_as_processors() {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    for (pool, settings) in &managers("\"auto\"")[1..] {
+        let daemon = start(&[(pool, settings.clone())]);
+        let begun = most(&daemon, pool);
+        assert!(begun > cores * 2, "{pool}: {begun}");
+        under_load(&daemon, pool, 8, "compute=15", || {
+            wait_until("few workers", || most(&daemon, pool) <= cores * 2);
+            wait_until("the others to leave", || {
+                daemon.workers(pool).len() as u64 <= cores * 2
+            });
+        });
+        assert_contains(&daemon.shown(&["advise", pool]), "processor");
+    }
+}
+
+#[test]
+fn memory_bounds_the_workers() {
+    for (pool, settings) in managers("\"auto\"") {
+        let daemon = start(&[(pool, format!("{settings}memory_max = \"200M\"\n"))]);
+        under_load(&daemon, pool, 12, "wait=30&mib=30", || {
+            wait_until("a bound by memory", || {
+                let because = advice(&daemon, pool)["because"].to_string();
+                because.contains("memory; a worker")
+            });
+            let now = most(&daemon, pool);
+            assert!((1..=6).contains(&now), "{pool}: {now}");
+            wait_until("the others to leave", || daemon.workers(pool).len() as u64 <= now);
+        });
+    }
+}
+
+#[test]
+fn the_operator_s_bound_and_number_win() {
+    let [_, (_, dynamic), _] = managers("\"auto\"");
+    let daemon = start(&[
+        ("bounded", format!("{dynamic}max_children_most = 4\n")),
+        ("number", managers("3")[1].1.clone()),
+    ]);
+    for (pool, number) in [("bounded", 4), ("number", 3)] {
+        assert_eq!(most(&daemon, pool), number);
+        under_load(&daemon, pool, 12, WAITS, || {
+            wait_until("a look", || advice(&daemon, pool)["has_looked"] == true);
+            assert_eq!(most(&daemon, pool), number);
+            assert!(daemon.workers(pool).len() as u64 <= number);
+        });
+    }
+    assert_eq!(advice(&daemon, "bounded")["chosen"], 4);
+}
+
+#[test]
+fn an_upgrade_keeps_the_number() {
+    let dir = directory();
+    let path = dir.path();
+    let [_, _, (name, ondemand)] = managers("\"auto\"");
+    let php = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
+    write_file(
+        path.join("forkyard.toml"),
+        with_control(path) + &pool(path, name, &ondemand, &php),
+    );
+    make_writable(path);
+    install(path);
+    let mut command = Command::new(program(path));
+    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
+    let daemon = Daemon::launch(path, command);
+    daemon.wait_for("ready to handle connections");
+    daemon.write("work.php", WORK);
+    let before = under_load(&daemon, name, 30, WAITS, || {
+        grown(&daemon, name, MANY);
+        most(&daemon, name)
+    });
+    let before = before.min(most(&daemon, name));
+    install(path);
+    daemon.reload_until("taking over from process");
+    daemon.wait_for("the new workers serve");
+    let now = most(&daemon, name);
+    assert!(now * 10 >= before * 9, "{before} {now}");
+    assert_eq!(advice(&daemon, name)["has_looked"], true);
 }

@@ -55,18 +55,18 @@ fn advise(status: &Status, wanted: &Advise) -> Result<CommandOutcome, CommandOut
 }
 
 fn line(advised: &Advised<'_>) -> String {
-    let (pool, advice) = (printable(advised.pool), advised.advice);
-    format!(
-        "{pool}: max_children = {}; {}\n",
-        advice.max_children,
-        choice(advice)
-    )
+    format!("{}: {}\n", printable(advised.pool), in_words(advised.advice))
 }
 
-/// Returns what the autopilot would choose, in words.
-pub(super) fn choice(advice: &Advice) -> String {
-    let because = printable(&advice.because);
-    format!("the autopilot would choose {}: {because}", advice.chosen)
+/// Returns the number in force and the autopilot's.
+pub(super) fn in_words(advice: &Advice) -> String {
+    let (most, chosen, because) = (advice.max_children, advice.chosen, printable(&advice.because));
+    match (advice.is_followed, most == chosen) {
+        (true, true) => format!("max_children auto = {most}: {because}"),
+        // A static pool waits for a reload.
+        (true, false) => format!("max_children auto = {most}, after a reload {chosen}: {because}"),
+        (false, _) => format!("max_children = {most}; the autopilot would choose {chosen}: {because}"),
+    }
 }
 
 #[cfg(test)]
@@ -80,7 +80,16 @@ mod tests {
             chosen: 12,
             because: "processors\u{7}".to_owned(),
             has_looked: true,
+            is_followed: false,
         };
+        let followed = Advice {
+            is_followed: true,
+            ..advice.clone()
+        };
+        assert_eq!(
+            in_words(&followed),
+            "max_children auto = 40, after a reload 12: processors?"
+        );
         let advised = Advised {
             pool: "www",
             advice: &advice,

@@ -25,8 +25,8 @@ const DOCUMENTS: [&str; 3] = ["public", "web", "htdocs"];
 /// Common names of Django's directory for collected static files.
 const COLLECTED: [&str; 2] = ["staticfiles", "static"];
 
-const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 10\nmax_request_queue_time = \"auto\"\n";
-const DYNAMIC: &str = "pm = \"dynamic\"\nmax_children = 10\nstart_servers = 1\nmin_spare_servers = 1\n\
+const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = \"auto\"\nmax_request_queue_time = \"auto\"\n";
+const DYNAMIC: &str = "pm = \"dynamic\"\nmax_children = \"auto\"\nstart_servers = 1\nmin_spare_servers = 1\n\
                        max_spare_servers = 3\nmax_request_queue_time = \"auto\"\n";
 const STATIC: &str = "pm = \"static\"\nmax_children = 2\nmax_request_queue_time = \"auto\"\n";
 

@@ -223,8 +223,10 @@ fn summary(pool: &PoolStatus, text: &mut String) {
         seconds(Some(pool.cpu_ms))
     );
     text.push_str(&super::numbers::lines(pool));
-    if let Some(advice) = pool.advice.as_deref().filter(|it| it.chosen != it.max_children) {
-        let _ = writeln!(text, "  {}", super::advise::choice(advice));
+    let advice = pool.advice.as_deref();
+    if let Some(advice) = advice.filter(|it| it.is_followed || it.has_looked && it.chosen != it.max_children)
+    {
+        let _ = writeln!(text, "  {}", super::advise::in_words(advice));
     }
     let exits = counts.exits.iter().map(|exits| {
         let code = match (exits.cause, exits.code) {

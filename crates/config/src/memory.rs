@@ -2,21 +2,15 @@
 
 use super::control_groups;
 
-const SHARE_PERCENT: u64 = 75;
-const OF_A_WORKER: u64 = 64 << 20;
+/// The least memory of a worker, in bytes.
+const OF_A_WORKER: u64 = 8 << 20;
 /// A single slow request would block a pool with one worker. No machine benefits from more than the maximum.
 const LEAST: u64 = 2;
 const MOST: u64 = 1024;
 
-/// The number of workers. `memory`: the pool's share, in bytes; `of_a_worker`: the memory limit per worker, or 0 for
-/// none.
-pub(super) fn workers(memory: u64, of_a_worker: u64) -> u32 {
-    let of_a_worker = if of_a_worker == 0 {
-        OF_A_WORKER
-    } else {
-        of_a_worker
-    };
-    let count = (memory / 100 * SHARE_PERCENT / of_a_worker).clamp(LEAST, MOST);
+/// Returns the most workers that the autopilot may choose. `memory`: the machine's or container's, in bytes.
+pub(super) fn most_workers(memory: u64) -> u32 {
+    let count = (memory / OF_A_WORKER).clamp(LEAST, MOST);
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
@@ -54,11 +48,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_have_three_quarters_of_the_memory() {
-        assert_eq!(workers(1 << 30, 0), 11);
-        assert_eq!(workers(1 << 30, 256 << 20), 2);
-        assert_eq!(workers(1 << 20, 0), 2, "never fewer than two");
-        assert_eq!(workers(u64::MAX, 1), 1024);
+    fn the_autopilot_has_a_bound() {
+        assert_eq!(most_workers(1 << 30), 128);
+        assert_eq!(most_workers(1 << 20), 2, "never fewer than two");
+        assert_eq!(most_workers(u64::MAX), 1024);
     }
 
     #[test]

@@ -138,6 +138,9 @@ pub struct Pool {
     #[serde(default)]
     pub http_listen: Option<Box<Listen>>,
     pub pm: ProcessManager,
+    /// The autopilot chooses the number of workers; `pm` has the most that it may choose.
+    #[serde(default)]
+    pub has_autopilot: bool,
     #[serde(flatten)]
     pub account: Account,
     #[serde(flatten)]

@@ -66,6 +66,42 @@ impl ProcessManager {
         }
     }
 
+    /// Returns the same with at most so many workers.
+    #[must_use]
+    pub fn limited_to(self, most: u32) -> ProcessManager {
+        let limit = |max: u32| max.min(most.max(1));
+        match self {
+            ProcessManager::Static { max_children } => ProcessManager::Static {
+                max_children: limit(max_children),
+            },
+            ProcessManager::Dynamic {
+                max_children,
+                start_servers,
+                min_spare_servers,
+                max_spare_servers,
+                max_spawn_rate,
+                process_idle_timeout,
+            } => ProcessManager::Dynamic {
+                max_children: limit(max_children),
+                start_servers,
+                min_spare_servers,
+                max_spare_servers,
+                max_spawn_rate,
+                process_idle_timeout,
+            },
+            ProcessManager::Ondemand {
+                max_children,
+                process_idle_timeout,
+            } => ProcessManager::Ondemand {
+                max_children: limit(max_children),
+                process_idle_timeout,
+            },
+            ProcessManager::Ordered { max_children } => ProcessManager::Ordered {
+                max_children: limit(max_children),
+            },
+        }
+    }
+
     /// The name in php-fpm's configuration; or `ordered`.
     pub fn name(&self) -> &'static str {
         match self {

@@ -65,9 +65,10 @@ impl<'a> Gate<'a> {
     pub fn enter(&self, slot: usize, now: Tick) {
         let (word, bit) = self.bit(gate::BUSY, slot);
         let before = word.fetch_or(bit, Ordering::SeqCst);
-        // The time can only begin if this word is full now.
+        // Without a limit the time can only begin if this word is full now.
         let room = (self.slots - slot / 64 * 64).min(64);
-        if before & bit == 0 && (before | bit).count_ones() as usize >= room {
+        let may_be_full = (before | bit).count_ones() as usize >= room || self.load(gate::LIMIT) > 0;
+        if before & bit == 0 && may_be_full {
             self.settle(now);
         }
     }
@@ -89,7 +90,19 @@ impl<'a> Gate<'a> {
         word.load(Ordering::SeqCst) & bit != 0
     }
 
+    /// Sets how many busy workers are all workers, fewer than there are slots; 0: as many as slots.
+    pub fn limit_to(&self, most: usize, now: Tick) {
+        self.word(gate::LIMIT).store(most as u64, Ordering::SeqCst);
+        self.settle(now);
+    }
+
     fn is_full(&self) -> bool {
+        let limit = self.load(gate::LIMIT);
+        if limit > 0 {
+            let words = self.slots.div_ceil(64);
+            let busy = (0..words).map(|index| u64::from(self.load(gate::BUSY + index).count_ones()));
+            return busy.sum::<u64>() >= limit;
+        }
         let (whole, rest) = (self.slots / 64, self.slots % 64);
         let last = (1 << rest) - 1;
         let is_last_full = rest == 0 || self.load(gate::BUSY + whole) & last == last;
@@ -316,6 +329,22 @@ mod tests {
             gate.enter(slots / 2, at(20_000));
             assert_eq!(gate.saturated_ns(at(20_001)), 10 * MILLI);
         }
+    }
+
+    #[test]
+    fn time_is_saturated_from_the_autopilot_s_number_on() {
+        let page = page();
+        let gate = Gate::new(&page, 130);
+        gate.limit_to(2, at(1));
+        gate.enter(0, at(10));
+        assert!(!gate.is_saturated());
+        gate.enter(129, at(20));
+        assert_eq!(gate.saturated_ns(at(30)), 10 * MILLI);
+        gate.limit_to(3, at(40));
+        assert_eq!(gate.saturated_ns(at(99)), 20 * MILLI);
+        gate.enter(64, at(100));
+        gate.leave(0, at(101));
+        assert_eq!(gate.saturated_ns(at(999)), 21 * MILLI);
     }
 
     #[test]

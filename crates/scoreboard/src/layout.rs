@@ -10,7 +10,7 @@
 //! | --- | --- | --- |
 //! | header | 0–33, 64–511 | status, refusals, bits of slots |
 //! | slot | 0–511 | the present worker and its request |
-//! | gate | 0–493 | busy slots, saturated time, waits, refused requests, standing queue |
+//! | gate | 0–494 | busy slots, saturated time, waits, refused requests, standing queue |
 //! | numbers | 0–1048, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
 //! | received | all | the bytes of a request whose worker was killed |
 
@@ -208,6 +208,8 @@ pub mod gate {
     pub const STANDING_UNTIL: usize = STANDING + 1;
     /// When a worker last logged that requests are refused, in monotonic nanoseconds; 0 for never.
     pub const SAID_REFUSED: usize = STANDING_UNTIL + 1;
+    /// The autopilot's number of workers, set by the master; 0: none.
+    pub const LIMIT: usize = SAID_REFUSED + 1;
 }
 
 /// Words of a slot's numbers, written by its workers. They go on when another worker gets the slot.
@@ -282,7 +284,7 @@ mod tests {
         const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::RETIRE) };
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
-        const { assert!(gate::SAID_REFUSED < PAGE_WORDS) };
+        const { assert!(gate::LIMIT < PAGE_WORDS) };
         const { assert!(numbers::OWN_MEMORY_AT < numbers::ROUTE_KEYS) };
         const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
         const END: usize =

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 /// The least time between two samples of a worker, and between two measurements of its memory.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// An older sample is from before an idle time.
+const OLD: Duration = Duration::from_secs(1);
 const MEMORY_INTERVAL: Duration = Duration::from_secs(4);
 
 /// How long a worker ran and waited for a processor since its start.
@@ -67,6 +69,17 @@ impl SlotWriter<'_> {
             last == Tick::ZERO || now.since(last) >= interval
         };
         (is_due(0, INTERVAL), is_due(3, MEMORY_INTERVAL))
+    }
+
+    /// Whether there is no sample, or only one from before the last request.
+    pub fn is_sample_old(&self, now: Tick) -> bool {
+        let last = Tick::from_nanos(self.word(slot::SAMPLE));
+        last == Tick::ZERO || now.since(last) >= OLD
+    }
+
+    /// Keeps a sample that nothing is counted for.
+    pub fn begin_sample(&self, sample: Sample, now: Tick) {
+        self.keep_sample(sample, now);
     }
 
     /// Keeps a sample. Returns the difference from the last; zero for the first.
@@ -185,11 +198,22 @@ mod tests {
             (10_000_000, 2_000_000)
         );
         assert_eq!((sums.memory, sums.memory_at), (1 << 20, at(100)));
-        SlotWriter::new(&page).begin(7, 8, at(200));
-        counters.sampled(SlotWriter::new(&page), sample(1, 1), at(300));
+        assert!(
+            !SlotWriter::new(&page).is_sample_old(at(1_100))
+                && SlotWriter::new(&page).is_sample_old(at(1_101))
+        );
+        SlotWriter::new(&page).begin_sample(sample(100, 100), at(1_101));
+        counters.sampled(SlotWriter::new(&page), sample(101, 102), at(1_301));
+        let sums = counters.sums();
+        assert_eq!(
+            (sums.sampled_run_ns, sums.sampled_queued_ns),
+            (11_000_000, 4_000_000)
+        );
+        SlotWriter::new(&page).begin(7, 8, at(1_400));
+        counters.sampled(SlotWriter::new(&page), sample(1, 1), at(1_500));
         assert_eq!(
             counters.sums().sampled_run_ns,
-            10_000_000,
+            11_000_000,
             "another worker begins anew"
         );
     }

@@ -9,6 +9,26 @@ use forkyard_sys::process::{family_memory_bytes, private_memory_bytes};
 use forkyard_sys::sched::SchedStat;
 use std::time::Duration;
 
+/// Reads the clocks at the begin of a request, if the autopilot wants samples and the last one is old: the time before the
+/// request does not count.
+pub(super) fn begin(page: &Page, now: Tick) {
+    let writer = page.writer();
+    if header::wish(page.board.header()).samples
+        && writer.is_sample_old(now)
+        && let Some(sample) = sample()
+    {
+        writer.begin_sample(sample, now);
+    }
+}
+
+fn sample() -> Option<Sample> {
+    let read = SchedStat::open()?.read()?;
+    Some(Sample {
+        run: Duration::from_micros(clock::process_cpu_micros()),
+        queued: read.waited,
+    })
+}
+
 /// Takes a sample at the end of a request, if the autopilot wants one. Nothing stays open: a worker may be put back.
 /// `peak`: the request's peak memory in bytes; `program`: the pid of the worker's program, or 0.
 pub(super) fn take(page: &Page, peak: u64, program: i32, now: Tick) {
@@ -17,11 +37,7 @@ pub(super) fn take(page: &Page, peak: u64, program: i32, now: Tick) {
     }
     let Some(counters) = page.counters() else { return };
     let (times, memory) = page.writer().samples_due(now);
-    if times && let Some(read) = SchedStat::open().and_then(|stat| stat.read()) {
-        let sample = Sample {
-            run: Duration::from_micros(clock::process_cpu_micros()),
-            queued: read.waited,
-        };
+    if times && let Some(sample) = sample() {
         counters.sampled(page.writer(), sample, now);
     }
     if memory {

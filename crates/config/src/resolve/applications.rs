@@ -200,6 +200,7 @@ fn without_effect(text: &PoolText, report: &mut Report<'_>) {
         &draft.min_spare_servers,
         &draft.max_spare_servers,
         &draft.max_spawn_rate,
+        &draft.max_children_most,
         &draft.max_requests,
         &draft.max_requests_jitter,
     ] {

@@ -23,7 +23,7 @@ pub(super) fn resolve(
     let draft = &text.draft;
     let write = "pm = \"dynamic\", \"static\" or \"ondemand\"";
     let manager = report.require(&draft.pm, &text.location, "pm", write);
-    let write = "max_children = 10, or as many workers as memory allows";
+    let write = "max_children = \"auto\", or a number of workers";
     report.require(&draft.max_children, &text.location, "max_children", write);
     let max_children = children(draft, memory, report);
     match manager?.value {
@@ -50,6 +50,14 @@ pub(super) fn resolve(
 
 fn children(draft: &PoolDraft, memory: Option<u64>, report: &mut Report<'_>) -> Option<u32> {
     let written = draft.max_children.written()?;
+    if written.value.0.is_some() {
+        let problem = "it has no effect with a number in max_children";
+        report.useless(
+            &draft.max_children_most,
+            problem,
+            "it is for max_children = \"auto\"",
+        );
+    }
     match (written.value.0, memory) {
         (Some(number), _) => {
             let field = Field::Is(Written {
@@ -59,7 +67,10 @@ fn children(draft: &PoolDraft, memory: Option<u64>, report: &mut Report<'_>) -> 
             });
             count(&field, 1, report)
         }
-        (None, Some(memory)) => Some(memory::workers(memory, draft.memory_limit.or(0))),
+        (None, Some(memory)) => {
+            let most = count(&draft.max_children_most, 1, report).unwrap_or(u32::MAX);
+            Some(memory::most_workers(memory).min(most))
+        }
         (None, None) => {
             report.rule(
                 written,

@@ -166,12 +166,8 @@ pub(super) fn whole(
     diagnostics: &mut Diagnostics,
 ) -> Option<Config> {
     let allow_root = global.allow_root.or(false);
-    let of_memory = texts
-        .iter()
-        .filter(|text| text.draft.max_children.is_auto())
-        .count();
-    let memory = world.memory().filter(|_| of_memory > 0);
-    let memory = memory.map(|memory| memory / of_memory as u64);
+    let has_autopilot = texts.iter().any(|text| text.draft.max_children.is_auto());
+    let memory = has_autopilot.then(|| world.memory()).flatten();
     let mut pools = Vec::new();
     for text in texts {
         let mut report = Report::pool(diagnostics, &text.name).with(world);

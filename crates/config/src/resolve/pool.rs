@@ -71,6 +71,7 @@ pub(super) fn resolve(
         _ if text.is_routed() => None,
         _ => manager::resolve(text, memory, report),
     };
+    let is_ordinary = applications == Some(None);
     positive(&draft.push_timeout, super::jobs::DEFAULT_PUSH_TIMEOUT, report);
     Some(Pool {
         name: text.name.clone(),
@@ -113,6 +114,7 @@ pub(super) fn resolve(
         application: application::resolve(text, report)?,
         applications: applications?.map(Box::new),
         listen: listen?,
+        has_autopilot: is_ordinary && draft.max_children.is_auto(),
         pm: pm?,
     })
 }

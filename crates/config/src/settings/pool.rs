@@ -79,12 +79,15 @@ section! {
             .same(Form::Manager, "")
             .sample(On(r#""dynamic""#)),
         max_children: Field<Children> = key("max_children", r#"number, 1 or more, or `"auto"`"#, "required",
-            "most workers; with `static`, their number. `\"auto\"`: as many as three quarters of the memory of the machine or the \
-            container have room for: divided by `memory_limit`, or by 64 MiB where that is 0, and by the number of pools with `\"auto\"`")
+            "most workers; with `static`, their number. `\"auto\"`: [the autopilot](../howto/overload.md#the-number-of-workers) chooses \
+            the number, by memory, processors, and what requests wait for")
             .fpm("pm.max_children", Form::Number, "0")
             .limit(1, i32::MAX, Alert, "pm.max_children must be a positive value")
             .sample(On("10"))
             .in_php_fpm("no `\"auto\"`"),
+        max_children_most: Field<Whole> = key("max_children_most", "number, 1 or more", "as many as memory has room for, at most 1024",
+            "the most workers that `max_children = \"auto\"` chooses")
+            .sample(Off("40")),
         start_servers: Field<Whole> = key("start_servers", "number", "halfway between the next two",
             "`dynamic`: workers at the start")
             .fpm("pm.start_servers", Form::Number, "0").note("unset: halfway between the next two")

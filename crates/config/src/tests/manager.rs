@@ -82,7 +82,7 @@ fn rules_of_the_process_manager() {
         (
             "max_children = 2",
             "",
-            "1:7: error: [pool www] max_children: missing; write max_children = 10, or as many workers as memory allows",
+            "1:7: error: [pool www] max_children: missing; write max_children = \"auto\", or a number of workers",
         ),
         (
             "max_children = 2",

@@ -177,17 +177,18 @@ fn what_is_in_force_has_its_source() {
 }
 
 #[test]
-fn the_memory_says_how_many_workers_there_are() {
+fn the_autopilot_has_a_bound_by_memory_or_by_the_operator() {
     let text = pool("").replace("max_children = 2", "max_children = \"auto\"");
     let gib = ("/memory", "1073741824");
-    assert_eq!(config(&text, &[gib]).pools[0].pm.max_children(), 11);
-    let limited = text.replace("pm = ", "memory_limit = \"128M\"\npm = ");
-    assert_eq!(config(&limited, &[gib]).pools[0].pm.max_children(), 6 - 1);
-    let two = format!(
-        "{text}{}",
-        text.replace("pool.www", "pool.shop").replace("a.sock", "b.sock")
-    );
-    assert_eq!(config(&two, &[gib]).pools[1].pm.max_children(), 5);
+    let bound = |text: &str| {
+        let pool = &config(text, &[gib]).pools[0];
+        assert!(pool.has_autopilot);
+        pool.pm.max_children()
+    };
+    assert_eq!(bound(&text), 128);
+    let limited = text.replace("pm = ", "max_children_most = 40\npm = ");
+    assert_eq!(bound(&limited), 40);
+    assert!(!config(&pool(""), &[gib]).pools[0].has_autopilot);
     one(
         &text,
         &ROOT,

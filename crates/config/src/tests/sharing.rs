@@ -258,6 +258,7 @@ process.dumpable = true
 routing = 'application' & applications.directories = ['/srv/www'] & pm & max_children
 pm = 'ondemand'
 max_children = 7
+max_children_most = 7 & max_children = 'auto'
 start_servers = 2 & pm = 'dynamic' & min_spare_servers = 1 & max_spare_servers = 2
 min_spare_servers = 2 & pm = 'dynamic' & max_spare_servers = 2
 max_spare_servers = 2 & pm = 'dynamic' & min_spare_servers = 1
@@ -350,7 +351,11 @@ fn of_each_key_it_is_known_whether_a_zygote_starts_with_it() {
     let jobs = "[jobs.queue.q]\npool = 'a'\nscript = '/srv/jobs.php'\n";
     let pool = |change: &str, key: &str| {
         let text = with(change) + if key == "push_timeout" { jobs } else { "" };
-        let loaded = parsed(&text, &ROOT).map_err(|errors| errors.to_string())?;
+        let machine = Machine {
+            root: true,
+            files: vec![("/memory", "1073741824")],
+        };
+        let loaded = parsed(&text, &machine).map_err(|errors| errors.to_string())?;
         Ok::<_, String>((*loaded.config.pools[0]).clone())
     };
     let plain = pool("", "").expect("a valid pool");

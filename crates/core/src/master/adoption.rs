@@ -188,6 +188,7 @@ mod tests {
             policy: Policy {
                 concurrency: 1,
                 pm: ProcessManager::Static { max_children: 1 },
+                choice: None,
                 terminate_timeout: None,
                 slow_timeout: None,
                 drain_timeout: None,

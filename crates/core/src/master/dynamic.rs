@@ -140,7 +140,7 @@ impl Manager {
             waiting: view.queued.map(|queued| generation.policy.workers_for(queued)),
             to_replace: generation.to_replace,
         };
-        let wanted = policy::growth(generation.policy.pm, load);
+        let wanted = policy::growth(generation.policy.manager(), load);
         let (made, block) = self.fork_workers(id, wanted, step);
         let kept = self.worker_counts(id).kept;
         let Some(generation) = self.generations.get_mut(&id) else {

@@ -66,6 +66,8 @@ pub enum Event {
     WorkerUp(WorkerId),
     /// A worker was reaped. Sent after its accept notifications. `true`: its slot shows work, which it may fake.
     WorkerExited(WorkerId, Ended, bool),
+    /// The autopilot of a generation's pool has chosen.
+    Chosen(GenerationId, Choice),
     /// A generation's preloader is ready to fork.
     PreloaderReady(GenerationId),
     /// A generation's preloader exited. Sent after `ForkFailed` for its pending forks.
@@ -103,6 +105,15 @@ impl Event {
     }
 }
 
+/// How many workers a generation may have, in place of the number of its process manager.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The most workers, with those that leave; at least 1.
+    pub most: u32,
+    /// Whether memory allows another worker; the first is always allowed.
+    pub may_fork: bool,
+}
+
 /// The content of a worker's slot. Untrusted: the worker wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
@@ -120,6 +131,8 @@ pub struct Row {
     pub executing: bool,
     /// Its idle kept connections.
     pub kept: u32,
+    /// Its own memory in bytes; 0 if unknown.
+    pub memory: u64,
 }
 
 /// The state that a master takes over.
@@ -211,6 +224,8 @@ pub struct SpawnRequest {
 pub struct Policy {
     /// The process manager with its numbers.
     pub pm: crate::config::ProcessManager,
+    /// At the start, if an autopilot chooses the number of workers. `None`: the process manager's number counts.
+    pub choice: Option<Choice>,
     /// Waiting connections that one worker takes, at least 1.
     pub concurrency: u32,
     /// The limit after which a request and its worker are ended.
@@ -228,6 +243,14 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Returns the process manager with the number that counts now.
+    pub(super) fn manager(&self) -> crate::config::ProcessManager {
+        match self.choice {
+            Some(choice) => self.pm.limited_to(choice.most),
+            None => self.pm,
+        }
+    }
+
     pub(super) fn workers_for(&self, waiting: u32) -> u32 {
         waiting.div_ceil(self.concurrency.max(1))
     }

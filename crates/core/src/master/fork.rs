@@ -2,6 +2,7 @@
 //! `spawn_requests` when. The executor performs `Action::Fork` (`crates/daemon/src/master/executor/fork.rs`).
 
 use super::action::{Action, Fact, Notice};
+use super::choice;
 use super::dynamic::SpareCause;
 use super::event::GenerationId;
 use super::generation::GenerationState;
@@ -19,7 +20,7 @@ const GRANT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Block {
-    /// All slots are taken. Ends when a worker exits.
+    /// All slots are taken, or the autopilot allows no more. Ends when a worker exits, or with another choice.
     Full,
     /// `process.max` is reached. Ends with a fork grant.
     ProcessMax,
@@ -76,7 +77,7 @@ impl Manager {
             kept: self.worker_counts(id).kept,
             ..Load::default()
         };
-        let wanted = policy::growth(generation.policy.pm, load);
+        let wanted = policy::growth(generation.policy.manager(), load);
         self.fork_workers(id, wanted, step);
     }
 
@@ -111,7 +112,12 @@ impl Manager {
         if wanted == 0 {
             return (0, None);
         }
-        let kept = self.worker_counts(id).kept;
+        let counts = self.worker_counts(id);
+        let kept = counts.kept;
+        let chosen = choice::room(generation.policy.choice, counts.all);
+        if chosen == Some(0) {
+            return (0, Some(Block::Full));
+        }
         let room = generation.ceiling.map(|ceiling| ceiling.saturating_sub(kept));
         if room == Some(0) {
             return (0, Some(Block::Trial));
@@ -137,6 +143,9 @@ impl Manager {
             }
             if !self.quota.admits(id, made, self.children.total()) {
                 return (made, Some(Block::ProcessMax));
+            }
+            if chosen == Some(made) {
+                return (made, Some(Block::Full));
             }
             let Some(slot) = generation.slots.take() else {
                 return (made, Some(Block::Full));
@@ -166,7 +175,7 @@ impl Manager {
             step.act(Action::Publish(id, generation.figures));
             step.say(Notice::MaxChildrenReached(
                 generation.pool,
-                generation.policy.pm.max_children(),
+                generation.policy.manager().max_children(),
             ));
         }
     }

@@ -51,6 +51,7 @@ pub(super) struct SnapshotNumber(pub u64);
 #[derive(Debug)]
 pub(super) struct Generation {
     pub pool: PoolId,
+    /// Its `choice` changes while the generation lives.
     pub policy: Policy,
     pub state: GenerationState,
     pub slots: Slots,
@@ -83,6 +84,8 @@ pub(super) struct Generation {
     pub answered: SnapshotNumber,
     pub spare_on: SnapshotNumber,
     pub shrink_on: Option<SnapshotNumber>,
+    /// The snapshot that shows which workers are beyond the autopilot's choice.
+    pub trim_on: Option<SnapshotNumber>,
     /// While Warming: the snapshot that shows which workers of the old generation to retire.
     pub room_on: Option<SnapshotNumber>,
     pub told_up: bool,
@@ -138,6 +141,7 @@ impl Generation {
             answered: SnapshotNumber::default(),
             spare_on: SnapshotNumber::default(),
             shrink_on: None,
+            trim_on: None,
             room_on: None,
             told_up: false,
             told_waits: false,

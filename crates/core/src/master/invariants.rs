@@ -1,6 +1,7 @@
 //! Invariants that hold after every event.
 
 use super::action::Force;
+use super::choice;
 use super::dynamic::Spare;
 use super::event::{GenerationId, PoolId};
 use super::fork::Block;
@@ -148,7 +149,10 @@ impl Manager {
 
     fn check_block(&self, id: GenerationId, generation: &Generation, block: Block) {
         let ends = match block {
-            Block::Full => generation.slots.all_taken(),
+            Block::Full => {
+                let all = self.worker_counts(id).all;
+                generation.slots.all_taken() || choice::room(generation.policy.choice, all) == Some(0)
+            }
             Block::Trial => {
                 let pool = self.pools.get(&generation.pool);
                 generation.ceiling.is_some() && pool.is_some_and(|pool| pool.coming.is_some())

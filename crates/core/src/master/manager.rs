@@ -115,6 +115,7 @@ impl Manager {
             Event::ForkFailed(worker) => self.fork_failed(worker, step),
             Event::WorkerUp(worker) => self.up(worker, step),
             Event::WorkerExited(worker, exit, had_work) => self.exited(worker, exit, had_work, step),
+            Event::Chosen(generation, choice) => self.chosen(generation, choice, step),
             Event::PreloaderReady(generation) => {
                 self.preloader_changed(generation, life::LifeCause::Up, None, step);
             }
@@ -217,6 +218,7 @@ impl Manager {
         self.end_overdue(id, &view, step);
         self.source_counted(id, number, &view, step);
         self.spare_counted(id, number, &view, step);
+        self.trim(id, number, rows, step);
         self.shrink(id, number, &view, step);
         self.measured(id, number, &view, step);
         self.touched.insert(id);

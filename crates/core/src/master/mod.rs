@@ -7,6 +7,7 @@ pub mod action;
 mod adoption;
 mod budget;
 mod children;
+mod choice;
 pub mod crash;
 pub mod crash_cause;
 pub mod debounce;

@@ -241,7 +241,7 @@ impl Manager {
             return;
         };
         let load = pool.inquiry.load(generation.policy.workers_for(waiting));
-        let wanted = policy::growth(generation.policy.pm, load);
+        let wanted = policy::growth(generation.policy.manager(), load);
         let cause = match self.fork_workers(serving, wanted, step).1 {
             None => SourceCause::Enough,
             Some(block) => SourceCause::Blocked(block),

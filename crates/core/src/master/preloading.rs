@@ -122,7 +122,7 @@ impl Manager {
         let Some(generation) = self.generations.get(&id) else {
             return false;
         };
-        match generation.policy.pm {
+        match generation.policy.manager() {
             ProcessManager::Static { max_children } => self.worker_counts(id).kept < max_children,
             ProcessManager::Dynamic { .. } => matches!(generation.spare, Spare::Closed(_)),
             ProcessManager::Ordered { .. } => !generation.orders.is_empty(),

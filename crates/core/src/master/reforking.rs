@@ -215,7 +215,7 @@ impl Manager {
             return true;
         }
         let counts = self.worker_counts(id);
-        let is_short = match generation.policy.pm {
+        let is_short = match generation.policy.manager() {
             ProcessManager::Static { max_children } => counts.kept + self.held_up(id) < max_children,
             ProcessManager::Dynamic { .. } => match generation.spare {
                 Spare::Unused | Spare::Open | Spare::Closed(Block::Full | Block::Trial) => false,

@@ -116,7 +116,7 @@ impl Manager {
             | ProcessManager::Static { .. }
             | ProcessManager::Dynamic { .. }
             | ProcessManager::Ordered { .. } => {
-                GenerationState::Warming(policy::warm(policy.pm, counts.kept, counts.kept))
+                GenerationState::Warming(policy::warm(policy.manager(), counts.kept, counts.kept))
             }
         };
         self.generations
@@ -233,7 +233,7 @@ impl Manager {
                 let busy = view.busy;
                 let running = self.children.worker_counts(id).kept;
                 generation.state =
-                    GenerationState::Warming(policy::warm(generation.policy.pm, running, busy));
+                    GenerationState::Warming(policy::warm(generation.policy.manager(), running, busy));
                 true
             }
             GenerationState::Measuring(_) | GenerationState::Warming(_) | GenerationState::Serving => false,
@@ -278,7 +278,7 @@ impl Manager {
         generation.state = GenerationState::Serving;
         generation.room_on = None;
         let pm = generation.policy.pm;
-        generation.to_replace = policy::at_start(pm).saturating_sub(kept);
+        generation.to_replace = policy::at_start(generation.policy.manager()).saturating_sub(kept);
         if let Some(old) = old {
             step.note(Fact::Serves(id));
             step.say(Notice::GenerationServes(id));

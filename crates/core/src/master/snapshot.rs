@@ -123,6 +123,7 @@ mod tests {
             running,
             executing: running,
             kept: 0,
+            memory: 0,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The core step by step.
 
 mod begins;
+mod chosen;
 mod refusals;
 mod stops;
 mod trials;
@@ -72,6 +73,7 @@ impl World {
             running: !idle,
             executing: !idle,
             kept: 0,
+            memory: 0,
         }
     }
 }
@@ -79,6 +81,7 @@ impl World {
 fn policy(pm: ProcessManager) -> Policy {
     Policy {
         pm,
+        choice: None,
         terminate_timeout: None,
         concurrency: 1,
         slow_timeout: None,

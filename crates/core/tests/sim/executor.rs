@@ -379,6 +379,7 @@ impl World {
                 running: self.random.percent(50),
                 executing: self.random.percent(50),
                 kept: self.random.next() as u32,
+                memory: self.random.next(),
             };
         }
         Row {
@@ -389,6 +390,7 @@ impl World {
             running: slot.stage > RequestStage::Accepted && slot.stage < RequestStage::Finished,
             executing: slot.stage == RequestStage::Executing,
             kept: worker.map_or(0, |worker| worker.kept),
+            memory: 0,
         }
     }
 

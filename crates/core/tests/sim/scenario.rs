@@ -158,6 +158,7 @@ impl Scenario {
         let stop_timeout = random.millis(200, 12_000);
         Policy {
             pm,
+            choice: None,
             terminate_timeout,
             concurrency: 1,
             // Derived without a random number.

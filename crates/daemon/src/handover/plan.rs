@@ -243,6 +243,7 @@ mod tests {
             last_generation: 4,
             last_reload: None,
             crashes: Vec::new(),
+            autopilots: Vec::new(),
             last_upgrade: None,
             started: 0,
             events: Vec::new(),

@@ -88,6 +88,8 @@ pub fn run(
     executor.orphans.daemon_stops = stopping.is_some();
     let crashes = document.map_or(&[][..], |document| &document.crashes);
     executor.context.pools.errors.take_crashes(crashes);
+    let autopilots = document.map_or(&[][..], |document| &document.autopilots);
+    executor.context.autopilots.take(autopilots);
     let began = executor.context.handover.resume(document);
     let adopted = executor.context.adopt(&mut executor.programs, inherited, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());

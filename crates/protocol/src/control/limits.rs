@@ -22,4 +22,6 @@ pub struct Advice {
     pub because: String,
     /// It has looked at the pool while more than half of its workers were busy.
     pub has_looked: bool,
+    /// The pool follows it: `max_children = "auto"`.
+    pub is_followed: bool,
 }

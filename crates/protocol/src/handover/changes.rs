@@ -153,6 +153,7 @@ mod tests {
             last_generation: 2,
             last_reload: None,
             crashes: Vec::new(),
+            autopilots: Vec::new(),
             last_upgrade: None,
             started: 3,
             events: vec![event(1, 1), event(2, 1)],

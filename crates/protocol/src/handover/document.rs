@@ -30,6 +30,9 @@ pub struct Document {
     /// Reports of crashes, at an upgrade. Their form is that of the writing program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub crashes: Vec<serde_json::Value>,
+    /// The figures of pools' autopilots, at an upgrade.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub autopilots: Vec<SavedAutopilot>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_upgrade: Option<LastUpgrade>,
     /// When the first master started, in seconds since 1970.
@@ -41,6 +44,15 @@ pub struct Document {
     pub pools: Vec<SavedPool>,
     /// Generations with present or past processes.
     pub generations: Vec<SavedGeneration>,
+}
+
+/// The figures of a pool's autopilot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SavedAutopilot {
+    pub pool: String,
+    /// The number of the figures' form; a program ignores other forms than its own.
+    pub form: u32,
+    pub learnt: serde_json::Value,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -42,6 +42,7 @@ impl WorkerState {
             self.slot_writer().accepted(now);
             self.page.begin_busy(now);
         }
+        super::super::samples::begin(&self.page, now);
         self.slot_writer().count_request();
         self.show(now);
     }

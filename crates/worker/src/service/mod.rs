@@ -183,6 +183,7 @@ impl Service {
     pub(super) fn begin(&mut self, now: Tick) {
         self.taken = now;
         self.cost.begin(self.took[0]);
+        super::samples::begin(&self.page, now);
         self.app_status = 0;
         self.tally.begin();
         self.slot_writer().reading(now);

@@ -53,6 +53,7 @@ impl World {
             pm: ProcessManager::Ordered {
                 max_children: MAX + 1,
             },
+            choice: None,
             terminate_timeout: None,
             concurrency: 1,
             slow_timeout: None,

@@ -16,7 +16,7 @@ use forkyard_base::tick::Tick;
 use forkyard_config::{Application, Config, Pool};
 use forkyard_core::master::action::WakeOnAccept;
 use forkyard_core::master::event::{
-    Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, PoolId, SlotIndex, WorkerId,
+    Adopted, AdoptedGeneration, AdoptedWorker, GenerationId, Policy, PoolId, SlotIndex, WorkerId,
 };
 use forkyard_host::confine;
 use forkyard_host::listen::{Inherited, ListenError, Listener};
@@ -160,6 +160,8 @@ impl Context {
         generation.resources = Some(Box::new(resources));
         generation.began = None;
         generation.set_wake_on_accept(WakeOnAccept::default());
+        let choice = self.first_choice(&pool);
+        generation.choice = choice;
         generation.set_tell_crowded(true);
         generation.set_quiet_wish();
         generation.try_open_app_log();
@@ -199,7 +201,10 @@ impl Context {
         Ok(AdoptedGeneration {
             generation: id,
             pool: PoolId(left.pool),
-            policy: policy(&pool),
+            policy: Policy {
+                choice,
+                ..policy(&pool)
+            },
             slots: left.slots,
             serves: false,
             workers,

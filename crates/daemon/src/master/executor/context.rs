@@ -27,7 +27,7 @@ pub(in crate::master) struct Context {
     pub(in crate::master) spawner: Spawner,
     pub(super) archive: PastHours,
     pub(super) saturations: Saturations,
-    pub(super) autopilots: Autopilots,
+    pub(in crate::master) autopilots: Autopilots,
 }
 
 /// The configuration in force.

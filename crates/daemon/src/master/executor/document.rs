@@ -55,6 +55,7 @@ impl<'e> LeftState<'e> {
             last_generation: all.last_generation,
             last_reload: self.context.handover.last_reload.clone(),
             crashes: Vec::new(),
+            autopilots: Vec::new(),
             last_upgrade: self.context.handover.last_upgrade.clone(),
             started: self.context.handover.started,
             events: self.context.handover.history.events().cloned().collect(),
@@ -63,7 +64,7 @@ impl<'e> LeftState<'e> {
         }
     }
 
-    /// Returns the document with the reports of crashes. Other documents lack them, because each new worker changes those.
+    /// Returns the document with the reports of crashes and the figures of autopilots, which change too often for others.
     pub(in crate::master) fn document_for_upgrade(
         &self,
         manager: &Manager,
@@ -71,6 +72,7 @@ impl<'e> LeftState<'e> {
     ) -> Document {
         Document {
             crashes: self.context.pools.errors.crashes_left(MOST_CRASH_BYTES),
+            autopilots: self.context.autopilots.learnt(),
             ..self.document(manager, stopping)
         }
     }

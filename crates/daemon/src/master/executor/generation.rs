@@ -11,7 +11,7 @@ use forkyard_base::indexed::Keyed;
 use forkyard_base::tick::Tick;
 use forkyard_config::{Application, Pool, ProcessManager};
 use forkyard_core::master::action::WakeOnAccept;
-use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
+use forkyard_core::master::event::{Choice, GenerationId, PoolId, WorkerId};
 use forkyard_host::confine;
 use forkyard_host::logs::{Handout, LogError, open_file};
 use forkyard_protocol::handover::names;
@@ -51,6 +51,10 @@ pub(super) struct Generation {
     /// The variables of its `env_file` at the last start.
     pub(super) secrets: BTreeMap<String, String>,
     pub(super) share: Option<Share>,
+    /// The autopilot's number of workers; `None`: the number is the operator's.
+    pub(super) choice: Option<Choice>,
+    /// The last such number in the log.
+    pub(super) logged_choice: Option<u32>,
 }
 
 /// The resources of a generation that has, or had, a process.
@@ -180,6 +184,8 @@ impl Generation {
             unreplaced: 0,
             secrets: BTreeMap::new(),
             share: None,
+            choice: None,
+            logged_choice: None,
         };
         generation.access = access.and_then(|file| {
             let name = &generation.settings.pool.name;
@@ -305,7 +311,7 @@ impl Generation {
         }
     }
 
-    /// Publishes what the autopilot wants of workers.
+    /// Publishes the autopilot's needs from workers.
     pub(super) fn set_wish(&self, wish: Wish) {
         if let Some(resources) = self.resources.as_ref().filter(|_| !self.is_ordered()) {
             header::set_wish(resources.board.header(), wish);
@@ -313,7 +319,11 @@ impl Generation {
     }
 
     pub(super) fn set_quiet_wish(&self) {
-        self.set_wish(quiet_wish(self.settings.pool.pm.max_children()));
+        self.set_wish(quiet_wish(self.most_workers()));
+        let gate = self.resources.as_ref().and_then(|it| it.board.gate());
+        if let Some((gate, choice)) = gate.zip(self.choice) {
+            gate.limit_to(choice.most as usize, clock::now());
+        }
     }
 
     pub(super) fn context(

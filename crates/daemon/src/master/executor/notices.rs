@@ -34,6 +34,10 @@ pub(super) fn say(
         format!("[pool {pool}] child {pid}{}", pools.request_of(worker))
     };
     match notice {
+        Notice::MaxChildrenReached(pool, max) if pools.has_autopilot(*pool) => log::info!(
+            "[pool {}] all {max} workers that the autopilot allows are needed",
+            pools.pool_name(*pool)
+        ),
         Notice::MaxChildrenReached(pool, max) => log::warn!(
             "[pool {}] server reached {}max_children setting ({max}), consider raising it",
             pools.pool_name(*pool),

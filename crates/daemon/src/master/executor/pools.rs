@@ -548,6 +548,7 @@ pub(super) fn policy(pool: &Pool) -> Policy {
     let terminate_timeout = pool.serving.request_terminate_timeout;
     Policy {
         pm: pool.pm,
+        choice: None,
         concurrency: application.concurrency(),
         terminate_timeout: terminate_timeout.map(|limit| limit + by_itself),
         slow_timeout: pool.logs.slow_log.as_ref().map(|slow| slow.timeout),

@@ -11,7 +11,7 @@ use super::reporter::Reporters;
 use super::sockets::Sockets;
 use super::web::Web;
 use forkyard_config::{Config, Global, OnError, Pool, ReloadWhen};
-use forkyard_core::master::event::{CoreConfig, GenerationId, PoolId, WantedPool};
+use forkyard_core::master::event::{CoreConfig, GenerationId, Policy, PoolId, WantedPool};
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::master::reload_plan::{self, Changes, Next, PoolFacts};
 use forkyard_core::zygotes::{self, Renewal};
@@ -237,7 +237,11 @@ impl Context {
             ..
         } = opened;
         let name = settings.pool.name.clone();
-        let policy = policy(&settings.pool);
+        let choice = self.first_choice(&settings.pool);
+        let policy = Policy {
+            choice,
+            ..policy(&settings.pool)
+        };
         if let Some(reason) = sockets.problem {
             log::error!("[pool {name}] {reason}");
             changes.failed.push((name.clone(), reason));
@@ -311,6 +315,9 @@ impl Context {
                 generation
             }
         };
+        if let Some(new) = self.pools.generations.get_mut(&generation) {
+            new.choice = new.choice.or(choice);
+        }
         Some(WantedPool {
             pool,
             generation,

@@ -16,7 +16,10 @@ impl Pools {
         let serving = &generation.settings.pool.serving;
         let tracks_finished = serving.request_terminate_timeout_track_finished;
         let rows = generation.pages();
-        let rows = rows.map(|(_, worker, page)| row(worker, page, tracks_finished));
+        let rows = rows.map(|(slot, worker, page)| Row {
+            memory: generation.own_memory(slot),
+            ..row(worker, page, tracks_finished)
+        });
         let rows = rows.collect();
         // The first worker is started for any number; the rest are counted when it is up.
         let is_first = generation.slots.is_empty();
@@ -49,5 +52,6 @@ fn row(worker: WorkerId, page: &[AtomicU64], track_finished: bool) -> Row {
         running,
         executing: stage == RequestStage::Executing,
         kept: u32::try_from(slot_reader::word(page, slot::KEPT)).unwrap_or(u32::MAX),
+        memory: 0,
     }
 }

@@ -231,7 +231,7 @@ impl Pools {
             | ProcessManager::Ordered { .. } => (None, None),
         };
         WorkerLimits {
-            max_children: pm.max_children(),
+            max_children: generation.map_or(0, Generation::most_workers),
             min_spare_servers,
             max_spare_servers,
         }

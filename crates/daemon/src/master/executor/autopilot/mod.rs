@@ -17,15 +17,19 @@ use super::context::Context;
 use super::generation::Generation;
 use super::pools::{Pools, RunningPool};
 use forkyard_base::tick::Tick;
-use forkyard_config::Resources;
-use forkyard_core::autopilot::{Autopilot, Second};
-use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_config::{Pool, ProcessManager, Resources};
+use forkyard_core::autopilot::{Autopilot, Decision, Learnt, Reason, Second};
+use forkyard_core::master::event::{Choice, Event, GenerationId, PoolId};
 use forkyard_protocol::control::Advice;
+use forkyard_protocol::handover::document::SavedAutopilot;
 use forkyard_scoreboard::header::Wish;
 use forkyard_scoreboard::{RequestStage, slot_reader};
+use forkyard_sys::clock;
 use reading::Reading;
-use resources::Room;
+use resources::{Room, machine};
+use serde::Deserialize;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The time between two looks at a busy pool.
@@ -51,10 +55,20 @@ struct Flight {
     has_looked: bool,
 }
 
+/// The workers' part while the autopilot looks.
+const LOOKING: Wish = Wish {
+    busy_above: None,
+    samples: true,
+};
+/// The form of the figures in a document for the next master.
+const FORM: u32 = 1;
+
 /// The autopilots of pools that have been busy, by the pool's name: they live on through reloads.
 #[derive(Debug, Default)]
 pub(in crate::master) struct Autopilots {
     flights: HashMap<String, Flight>,
+    /// The figures of the previous master, by pool.
+    left: HashMap<String, Learnt>,
     /// The last known time of waits for memory, in microseconds, and when it was read.
     stall: Option<(u64, Tick)>,
 }
@@ -101,28 +115,15 @@ impl Context {
         if flight.is_some_and(|flight| flight.watch != Watch::Quiet) {
             return;
         }
-        generation.set_wish(Wish {
-            busy_above: None,
-            samples: true,
-        });
-        let reading = generation.reading_for_autopilot(id, now);
-        let resources = forkyard_config::resources();
-        let pilot = || {
-            let room = self.pools.room(id, generation, &resources);
-            Autopilot::start(&room.machine, room.shared)
-        };
-        let mut flight = self.autopilots.flights.remove(&name).unwrap_or_else(|| Flight {
-            pilot: pilot(),
-            watch: Watch::Quiet,
-            before: None,
-            has_looked: false,
-        });
-        flight.before = Some(reading);
+        generation.set_wish(LOOKING);
+        let settings = generation.settings.pool.clone();
+        let flight = self.autopilots.flight(&settings);
+        // The first second has requests without samples.
+        flight.before = None;
         flight.watch = Watch::Looking {
             calm: 0,
             due: now + LOOK,
         };
-        self.autopilots.flights.insert(name, flight);
     }
 
     /// Looks at busy pools, if it is time.
@@ -133,31 +134,125 @@ impl Context {
         let resources = forkyard_config::resources();
         let pressure = self.autopilots.pressure(&resources, now);
         let mut flights = std::mem::take(&mut self.autopilots.flights);
-        flights.retain(|name, flight| self.pools.fly(name, flight, &resources, pressure, now));
+        let mut chosen = Vec::new();
+        flights.retain(|name, flight| {
+            let serving = self.pools.serving_named(name);
+            let Some(id) = serving else {
+                return !self.pools.pools_named(name).is_empty();
+            };
+            if let Some(choice) = self.pools.fly(id, flight, (&resources, pressure), now) {
+                chosen.push((id, choice, flight.pilot.decision().reason.to_string()));
+            }
+            true
+        });
         self.autopilots.flights = flights;
+        for (id, choice, because) in chosen {
+            self.choose(id, choice, &because);
+        }
+    }
+
+    /// Has the core follow a choice, and logs a number that changes by a tenth.
+    fn choose(&mut self, id: GenerationId, choice: Choice, because: &str) {
+        let Some(generation) = self.pools.generations.get_mut(&id) else {
+            return;
+        };
+        let (places, name) = (generation.settings.slots, generation.settings.pool.name.clone());
+        let Some(before) = generation.choice.replace(choice) else {
+            return;
+        };
+        if let Some(gate) = generation.resources.as_ref().and_then(|it| it.board.gate()) {
+            gate.limit_to(choice.most.min(places) as usize, clock::now());
+        }
+        self.services.tell(Event::Chosen(id, choice));
+        let logged = generation.logged_choice.unwrap_or(before.most);
+        if choice.most.abs_diff(logged) * 10 >= logged.max(1) && choice.most != logged {
+            generation.logged_choice = Some(choice.most);
+            log::info!("[pool {name}] max_children auto = {}: {because}", choice.most);
+        }
+    }
+
+    /// Returns the choice for a new generation of a pool; `None`: its number is the operator's.
+    pub(super) fn first_choice(&mut self, pool: &Arc<Pool>) -> Option<Choice> {
+        if !pool.has_autopilot {
+            return None;
+        }
+        let flight = self.autopilots.flight(pool);
+        let most = flight.pilot.decision().most;
+        Some(Choice {
+            most: most.clamp(1, pool.pm.max_children()),
+            may_fork: true,
+        })
     }
 
     /// Returns the autopilot's choice for a pool; `None` for pools without such a number.
     pub(super) fn advice(&self, id: PoolId, resources: &Resources) -> Option<Advice> {
         let pool = self.pools.by_id.get(&id)?;
         let (_, generation) = self.pools.flown_generation(pool.serving?)?;
-        let most = generation.settings.pool.pm.max_children();
         let flight = self.autopilots.flights.get(&pool.name);
         let begun;
         let decision = match flight {
             Some(flight) => flight.pilot.decision(),
             None => {
-                let room = self.pools.room(pool.serving?, generation, resources);
-                begun = Autopilot::start(&room.machine, room.shared);
+                begun = Autopilot::start(&machine(&generation.settings.pool, resources).0, 0);
                 begun.decision()
             }
         };
+        let settings = &generation.settings.pool;
+        let most = if settings.has_autopilot {
+            settings.pm.max_children()
+        } else {
+            u32::MAX
+        };
         Some(Advice {
-            max_children: most,
-            chosen: decision.most,
+            max_children: generation.most_workers(),
+            chosen: decision.most.min(most),
             because: decision.reason.to_string(),
             has_looked: flight.is_some_and(|flight| flight.has_looked),
+            is_followed: settings.has_autopilot,
         })
+    }
+}
+
+impl Autopilots {
+    /// Returns a pool's autopilot, which begins if there is none.
+    fn flight(&mut self, pool: &Arc<Pool>) -> &mut Flight {
+        let Autopilots { flights, left, .. } = self;
+        flights.entry(pool.name.clone()).or_insert_with(|| {
+            let (machine, _) = machine(pool, &forkyard_config::resources());
+            let learnt = left.remove(&pool.name);
+            Flight {
+                has_looked: learnt.is_some(),
+                pilot: match learnt {
+                    Some(learnt) => Autopilot::resume(learnt, &machine),
+                    None => Autopilot::start(&machine, 0),
+                },
+                watch: Watch::Quiet,
+                before: None,
+            }
+        })
+    }
+
+    /// Returns the figures of all autopilots, for the next master.
+    pub(super) fn learnt(&self) -> Vec<SavedAutopilot> {
+        let looked = self.flights.iter().filter(|(_, flight)| flight.has_looked);
+        let saved = looked.filter_map(|(pool, flight)| {
+            Some(SavedAutopilot {
+                pool: pool.clone(),
+                form: FORM,
+                learnt: serde_json::to_value(flight.pilot.learnt()).ok()?,
+            })
+        });
+        saved.collect()
+    }
+
+    /// Takes the figures of another master over, if they have the form of this program.
+    pub(in crate::master) fn take(&mut self, saved: &[SavedAutopilot]) {
+        let readable = saved.iter().filter(|saved| saved.form == FORM);
+        let learnt = readable.filter_map(|saved| {
+            let learnt = Learnt::deserialize(&saved.learnt).ok()?;
+            Some((saved.pool.clone(), learnt))
+        });
+        self.left = learnt.collect();
     }
 }
 
@@ -171,23 +266,39 @@ impl Pools {
         is_flown.then_some((pool, generation))
     }
 
-    /// Looks at a pool. Returns `false` if it is gone.
-    fn fly(&self, name: &str, flight: &mut Flight, resources: &Resources, pressure: bool, now: Tick) -> bool {
+    /// Whether the autopilot chooses the number of a pool's workers.
+    pub(super) fn has_autopilot(&self, id: PoolId) -> bool {
+        let serving = self.by_id.get(&id).and_then(|pool| pool.serving);
+        let generation = serving.and_then(|id| self.generations.get(&id));
+        generation.is_some_and(|generation| generation.choice.is_some())
+    }
+
+    fn serving_named(&self, name: &str) -> Option<GenerationId> {
         let mut ids = self.pools_named(name).into_iter();
-        let Some(serving) = ids.find_map(|id| self.by_id.get(&id)?.serving) else {
-            return false;
-        };
-        let (Watch::Looking { calm, due }, Some((pool, generation))) =
-            (flight.watch, self.flown_generation(serving))
-        else {
-            return true;
+        ids.find_map(|id| self.by_id.get(&id)?.serving)
+    }
+
+    /// Looks at a pool, if it is time. Returns the choice if the autopilot has another one and chooses its number.
+    fn fly(
+        &self,
+        id: GenerationId,
+        flight: &mut Flight,
+        (resources, pressure): (&Resources, bool),
+        now: Tick,
+    ) -> Option<Choice> {
+        let Watch::Looking { calm, due } = flight.watch else {
+            return None;
         };
         if due > now {
-            return true;
+            return None;
         }
-        let places = generation.settings.pool.pm.max_children();
-        let reading = generation.reading_for_autopilot(serving, now);
-        let (live, busy) = self.count_for_autopilot(pool, generation);
+        let Some((pool, generation)) = self.flown_generation(id) else {
+            flight.watch = Watch::Quiet;
+            return None;
+        };
+        let places = generation.most_workers();
+        let reading = generation.reading_for_autopilot(id, now);
+        let (live, busy) = self.count_for_autopilot(generation);
         let waiting = pool.queued(false).unwrap_or(0);
         let is_calm = busy <= places / 2 && waiting == 0;
         let calm = if is_calm { calm + 1 } else { 0 };
@@ -198,7 +309,7 @@ impl Pools {
                 shared,
                 others,
                 used,
-            } = self.room(serving, generation, resources);
+            } = self.room(id, generation, resources);
             flight.has_looked = true;
             let has_queue = waiting > 0 || work.waited > 0.0;
             flight.pilot.second(&Second {
@@ -220,9 +331,16 @@ impl Pools {
                 private: work.private,
             });
         }
-        if calm >= CALM {
+        let is_over = calm >= CALM;
+        let mut choice = generation.next_choice(flight.pilot.decision());
+        if is_over {
+            // Nobody looks when there is room again.
+            choice = choice.map(|choice| Choice {
+                may_fork: true,
+                ..choice
+            });
             flight.watch = Watch::Quiet;
-            generation.set_wish(quiet_wish(places));
+            generation.set_wish(quiet_wish(choice.map_or(places, |choice| choice.most)));
         } else {
             flight.before = Some(reading);
             flight.watch = Watch::Looking {
@@ -230,19 +348,18 @@ impl Pools {
                 due: now + LOOK,
             };
             // The generation may be new.
-            generation.set_wish(Wish {
-                busy_above: None,
-                samples: true,
-            });
+            generation.set_wish(LOOKING);
         }
-        true
+        choice.filter(|_| generation.choice != choice)
     }
 
     /// Counts a pool's workers, with those that leave, and the busy ones of the generation that serves.
-    fn count_for_autopilot(&self, pool: &RunningPool, generation: &Generation) -> (u32, u32) {
-        let generations = pool.serving.and_then(|id| self.generations.get(&id));
-        let id = generations.map_or(generation.pool, |it| it.pool);
-        let live: usize = self.generations.of(&id).map(|(_, it)| it.slots.len()).sum();
+    fn count_for_autopilot(&self, generation: &Generation) -> (u32, u32) {
+        let live: usize = self
+            .generations
+            .of(&generation.pool)
+            .map(|(_, it)| it.slots.len())
+            .sum();
         let busy = generation.pages().filter(|(_, _, page)| {
             !matches!(
                 slot_reader::stage(page),
@@ -257,6 +374,29 @@ impl Pools {
 }
 
 impl Generation {
+    /// Returns `max_children`: the operator's number, or the autopilot's.
+    pub(super) fn most_workers(&self) -> u32 {
+        let most = self.settings.pool.pm.max_children();
+        self.choice.map_or(most, |choice| choice.most.min(most))
+    }
+
+    /// Returns the choice that follows from a decision; `None`: the number is the operator's.
+    fn next_choice(&self, decision: &Decision) -> Option<Choice> {
+        let before = self.choice?;
+        let most = decision.most.clamp(1, self.settings.pool.pm.max_children());
+        let is_static = matches!(self.settings.pool.pm, ProcessManager::Static { .. });
+        let is_memory = matches!(decision.reason, Reason::Memory { .. } | Reason::Pressure);
+        Some(Choice {
+            most: match (is_static, is_memory) {
+                (false, _) => most,
+                // A static pool gets another number at a reload; only memory can't wait.
+                (true, true) => most.min(before.most),
+                (true, false) => before.most,
+            },
+            may_fork: decision.may_fork,
+        })
+    }
+
     fn reading_for_autopilot(&self, id: GenerationId, now: Tick) -> Reading {
         let mut reading = Reading {
             at: now,

@@ -1,8 +1,8 @@
-//! What a pool's workers have room in: processors and memory.
+//! The room of a pool's workers: processors and memory.
 
 use super::super::generation::Generation;
 use super::super::pools::Pools;
-use forkyard_config::Resources;
+use forkyard_config::{Pool, Resources};
 use forkyard_core::autopilot::Machine;
 use forkyard_core::master::event::GenerationId;
 use forkyard_sys::process::{open_statm, resident_bytes, shared_resident_bytes};
@@ -19,32 +19,37 @@ pub(super) struct Room {
     pub(super) used: u64,
 }
 
+/// Returns a pool's machine, and whether the limit of memory is the pool's alone.
+pub(super) fn machine(pool: &Pool, resources: &Resources) -> (Machine, bool) {
+    let group = pool.confine.cgroup.as_ref();
+    let percent = group.and_then(|group| group.cpu_percent);
+    let quota = percent.map_or(f64::INFINITY, |percent| f64::from(percent) / 100.0);
+    let limits = [pool.shares.memory_max, group.and_then(|group| group.memory_max)];
+    let own_limit = limits
+        .into_iter()
+        .flatten()
+        .min()
+        .filter(|own| *own < resources.memory);
+    let machine = Machine {
+        cores: resources.cores.min(quota),
+        memory: own_limit.unwrap_or(resources.memory),
+        requests_a_worker: pool.application.concurrency(),
+    };
+    (machine, own_limit.is_some())
+}
+
 impl Pools {
-    /// Returns what a generation's workers have room in.
+    /// Returns the room of a generation's workers.
     pub(super) fn room(&self, id: GenerationId, generation: &Generation, resources: &Resources) -> Room {
-        let pool = &generation.settings.pool;
-        let group = pool.confine.cgroup.as_ref();
-        let percent = group.and_then(|group| group.cpu_percent);
-        let quota = percent.map_or(f64::INFINITY, |percent| f64::from(percent) / 100.0);
-        let limits = [pool.shares.memory_max, group.and_then(|group| group.memory_max)];
-        let own_limit = limits
-            .into_iter()
-            .flatten()
-            .min()
-            .filter(|own| *own < resources.memory);
+        let (machine, is_alone) = machine(&generation.settings.pool, resources);
         let (shared, private) = (self.shared_memory(id, generation), private_memory(generation));
         let own = shared.saturating_add(private);
-        let (others, used) = match own_limit {
-            // The limit is the pool's alone.
-            Some(_) => (0, own),
-            None => (resources.used.saturating_sub(own), resources.used.max(own)),
+        let (others, used) = match is_alone {
+            true => (0, own),
+            false => (resources.used.saturating_sub(own), resources.used.max(own)),
         };
         Room {
-            machine: Machine {
-                cores: resources.cores.min(quota),
-                memory: own_limit.unwrap_or(resources.memory),
-                requests_a_worker: pool.application.concurrency(),
-            },
+            machine,
             shared,
             others,
             used,
