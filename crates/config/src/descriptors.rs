@@ -15,6 +15,8 @@ const ACCESS: u64 = 2;
 const APP_LOG: u64 = 1;
 const WORKER: u64 = 1;
 const OUTPUT: u64 = 2;
+/// Workers of a static pool whose number the autopilot chooses: few machines have room for more.
+const CHOSEN: u32 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptors {
@@ -35,11 +37,7 @@ pub fn descriptors(config: &Config) -> Descriptors {
     all.left += u64::from(config.jobs.as_ref().is_some_and(|jobs| jobs.tcp.is_some()));
     for pool in &config.pools {
         let (unused, used) = (unused(pool), used(pool));
-        all.least += if workers_at_rest(pool.pm) > 0 {
-            used
-        } else {
-            unused
-        };
+        all.least += if workers_at_rest(pool) > 0 { used } else { unused };
         all.used += used;
         all.left += left(pool);
     }
@@ -72,11 +70,12 @@ fn left(pool: &Pool) -> u64 {
 fn with_workers(pool: &Pool) -> u64 {
     let access = if pool.logs.access.is_some() { ACCESS } else { 0 };
     let worker = WORKER + if pool.logs.catch_workers_output { OUTPUT } else { 0 };
-    access + worker * u64::from(workers_at_rest(pool.pm).max(1))
+    access + worker * u64::from(workers_at_rest(pool).max(1))
 }
 
-fn workers_at_rest(pm: ProcessManager) -> u32 {
-    match pm {
+fn workers_at_rest(pool: &Pool) -> u32 {
+    match pool.pm {
+        ProcessManager::Static { max_children } if pool.has_autopilot => max_children.min(CHOSEN),
         ProcessManager::Static { max_children } => max_children,
         ProcessManager::Dynamic {
             min_spare_servers, ..

@@ -232,7 +232,9 @@ fn process_max(draft: &GlobalDraft, pools: &[(&PoolText, Pool)], report: &mut Re
         .filter(|max| *max > 0)?;
     if let (Some(written), Some((_, pool))) = (
         draft.process_max.written(),
-        pools.iter().find(|(_, pool)| pool.pm.max_children() > max),
+        pools
+            .iter()
+            .find(|(_, pool)| !pool.has_autopilot && pool.pm.max_children() > max),
     ) {
         let children = pool.pm.max_children();
         let problem = format!("pool {} may never have its {children} workers", pool.name);

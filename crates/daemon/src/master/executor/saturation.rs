@@ -68,7 +68,7 @@ impl Context {
         if let Some(change) = change {
             let name = pool.name.clone();
             let workers = pool.serving.and_then(|id| self.pools.generations.get(&id));
-            let workers = workers.map_or(0, |it| it.settings.pool.pm.max_children());
+            let workers = workers.map_or(0, Generation::most_workers);
             let (kind, text) = match change {
                 Change::Begun => (
                     EventKind::MaxChildren,
