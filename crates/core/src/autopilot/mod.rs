@@ -9,6 +9,8 @@ mod processors;
 mod reason;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod traps;
 mod usual;
 mod waiting;
 

@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 const TRIAL: u32 = 5;
 /// The mean of the work covers this many seconds.
 const MEAN_OF: usize = 4;
+/// Seconds of a full pool before a trial.
+const FEWEST: usize = 2;
 const FIRST_PAUSE: f64 = 30.0;
 const LONGEST_PAUSE: f64 = 600.0;
 /// Seconds of calm until the usual waits are known.
@@ -102,11 +104,15 @@ impl Waiting {
         let full = second.full() > 0.5;
         // Where requests wait for processors, nothing else is short.
         let is_short = full && !second.lacks_processors();
-        if self.work.len() == MEAN_OF {
-            self.work.remove(0);
+        // Only a full pool shows how much can be done.
+        if second.full() < 0.1 {
+            self.work.clear();
+        } else if full {
+            let old = (self.work.len() + 1).saturating_sub(MEAN_OF);
+            self.work.drain(..old);
+            self.work.push(work);
         }
-        self.work.push(work);
-        let mean = self.work.iter().sum::<f64>() / self.work.len() as f64;
+        let mean = self.work.iter().sum::<f64>() / self.work.len().max(1) as f64;
         count(&mut self.slow, is_short && slower > 1.3);
         count(&mut self.usual, full && slower < 1.12);
         if second.full() < 0.1 && work > 0.0 {
@@ -137,7 +143,7 @@ impl Waiting {
     }
 
     fn may_begin(&mut self, mean: f64, log_slower: f64, slower: f64, live: f64, others: f64) {
-        let can_try = live > 2.0 && self.work.len() == MEAN_OF;
+        let can_try = live > 2.0 && self.work.len() >= FEWEST;
         let part = if self.slow >= 2 && can_try {
             let least: f64 = if self.last_one_paid { 0.5 } else { 0.75 };
             Some((1.1 / slower).max(least))

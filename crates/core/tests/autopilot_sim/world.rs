@@ -17,6 +17,8 @@ pub(super) const SHARED: f64 = 170.0;
 const MIB: f64 = 1_048_576.0;
 const PATIENCE: f64 = 8.0;
 const STARTS_AT_ONCE: usize = 32;
+/// A worker measures its memory at the end of a request, so many seconds after the last time.
+const MEASURED_EVERY: f64 = 4.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Rule {
@@ -87,6 +89,7 @@ struct Worker {
     busy: usize,
     served: u32,
     idle_since: f64,
+    measured: f64,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -97,6 +100,7 @@ struct Seen {
     queued: f64,
     held: f64,
     routes: Vec<Route>,
+    private: Vec<u64>,
 }
 
 struct World<'a> {
@@ -390,6 +394,10 @@ impl<'a> World<'a> {
         self.usual_held += 0.02 * (held - request.queued - self.usual_held);
         let (after, fixed) = (self.workload.replaced_after, self.is_fixed());
         let worker = &mut self.workers[request.worker];
+        if self.now - worker.measured >= MEASURED_EVERY {
+            worker.measured = self.now;
+            self.seen.private.push(((worker.own + worker.peak) * MIB) as u64);
+        }
         worker.busy -= 1;
         worker.served += 1;
         worker.peak -= request.peak;
@@ -446,6 +454,7 @@ impl<'a> World<'a> {
             busy: 0,
             served: 0,
             idle_since: self.now,
+            measured: f64::NEG_INFINITY,
         };
         self.memory += own;
         self.live += 1;
@@ -505,9 +514,7 @@ impl<'a> World<'a> {
                 queued: seen.queued,
                 held: seen.held,
                 routes: seen.routes,
-                private: busy()
-                    .map(|worker| ((worker.own + worker.peak) * MIB) as u64)
-                    .collect(),
+                private: seen.private,
             };
             self.number = self.autopilot.second(&second).most as usize;
         }
