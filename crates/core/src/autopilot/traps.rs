@@ -1,4 +1,4 @@
-//! Simple loops of a pool and what its requests wait for. Each shows a way in which a simpler rule goes wrong.
+//! Simple loops of a pool and a database. Each shows a fault of a simpler rule.
 
 use super::*;
 
@@ -11,11 +11,11 @@ const MACHINE: Machine = Machine {
 const RUN: f64 = 0.008;
 const WAIT: f64 = 0.04;
 
-/// A pool whose requests wait for something that is as slow as `wait` says for a number of workers.
+/// A pool with a database; `wait` returns the wait of a request for a number of workers.
 struct Loop<W> {
     autopilot: Autopilot,
     wait: W,
-    /// What the workers waited for processors, as a part of what they ran.
+    /// The wait for processors, as a part of the processor time.
     queued: f64,
     /// Each second's answers.
     done: Vec<f64>,
@@ -35,14 +35,14 @@ impl<W: Fn(f64) -> f64> Loop<W> {
         f64::from(self.autopilot.decision().most)
     }
 
-    /// Seconds with this many requests each, of which only as many are served as the workers can.
+    /// Seconds with this many requests each. The workers serve as many as they can.
     fn pass(&mut self, seconds: u32, load: f64) -> f64 {
         for _ in 0..seconds {
             let most = self.most();
             let wait = (self.wait)(most);
             let capacity = most / (RUN + wait);
             let is_full = load > capacity;
-            // With less load, fewer workers are busy, and what they wait for is at ease.
+            // With less load, fewer workers are busy, and the database is at ease.
             let wait = if is_full { wait } else { (self.wait)(1.0) };
             let done = load.min(capacity).floor();
             let busy = (done * (RUN + wait)).min(most);
@@ -100,7 +100,7 @@ fn a_busy_database_gets_fewer_workers_and_does_as_much() {
     assert!(reason.starts_with("what requests wait for "), "{reason}");
 }
 
-/// The limit from before a trial that did not pay is none, not the number from before.
+/// After a failed first trial there is no limit.
 #[test]
 fn a_database_that_is_slow_by_itself_keeps_its_workers() {
     let slower = std::cell::Cell::new(1.0);
@@ -114,7 +114,7 @@ fn a_database_that_is_slow_by_itself_keeps_its_workers() {
     assert!(most > 1.5 * before, "{most} of {before}");
 }
 
-/// Without the comparison with what is usual, requests that wait longer look as if they needed more workers.
+/// Longer waits than usual do not ask for more workers.
 #[test]
 fn a_slow_database_is_not_a_reason_for_more_workers() {
     let mut processors = Processors::default();
@@ -135,7 +135,7 @@ fn a_slow_database_is_not_a_reason_for_more_workers() {
     assert!((last - calm).abs() <= 2.0, "{calm} {last}");
 }
 
-/// Where processors are short, fewer workers help nobody: a neighbour may have taken them.
+/// Fewer workers help nobody if processors are short: a neighbour may use them.
 #[test]
 fn nobody_tries_fewer_while_processors_are_short() {
     let slower = std::cell::Cell::new(1.0);
@@ -185,7 +185,7 @@ fn a_trial_without_load_is_taken_back() {
     assert!(pool.autopilot.learnt.waiting.most() >= (1.3 * during).min(before));
 }
 
-/// A pool that is overloaded from its first second on has no idea of what is usual, and tries fewer workers all the same.
+/// A pool with overload from its first second on does not know the usual waits. It tries fewer workers all the same.
 #[test]
 fn a_pool_that_was_never_calm_tries_fewer() {
     let mut pool = Loop::new(database(5.0));
@@ -200,7 +200,7 @@ fn a_long_tail_is_no_alarm() {
     for second in 0..200 {
         let mut route = route(1, 100, WAIT);
         if second % 10 == 9 {
-            // One of them took a hundred times as long: the mean doubles.
+            // One request took a hundred times as long: the mean doubles.
             route.log_blocked += 100_f64.ln();
             route.blocked += 99.0 * WAIT;
         }
@@ -209,7 +209,7 @@ fn a_long_tail_is_no_alarm() {
     }
 }
 
-/// Other routes than usual are not slower ones.
+/// A mix of other routes is not slower.
 #[test]
 fn another_mix_of_routes_is_no_alarm() {
     let mut usual = Usual::default();
@@ -230,7 +230,7 @@ fn route(key: u64, done: u32, wait: f64) -> Route {
     }
 }
 
-/// A second of requests that each wait so long.
+/// A second of requests with this wait each.
 fn blank(done: f64, wait: f64) -> Second {
     Second {
         elapsed: 1.0,

@@ -16,7 +16,7 @@ use table::{Shares, best, score};
 use workload::{CONTAINERS, workloads};
 use world::{Rule, run};
 
-/// Of all pairs, and of those with 512 MiB or more.
+/// Percent of all pairs, and of the pairs with 512 MiB or more.
 const ALL: u32 = 86;
 const LARGE: u32 = 91;
 

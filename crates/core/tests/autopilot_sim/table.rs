@@ -1,4 +1,4 @@
-//! The autopilot beside the best fixed number: how much work, how long the slowest requests took, and who was killed.
+//! Compares the autopilot with the best fixed number: work, the slowest requests, and killed workers.
 
 use super::chance::quantile;
 use super::workload::{Container, SECONDS, Workload};
@@ -9,7 +9,7 @@ const NUMBERS: [usize; 26] = [
     1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048,
 ];
-/// So many numbers in a row that are no better end the search.
+/// The search ends after this many numbers in a row without a better one.
 const WORSE: u32 = 5;
 
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Best {
 #[derive(Debug)]
 pub(super) struct Score {
     pub(super) number: f64,
-    /// Parts of what the best fixed number does.
+    /// Relative to the best fixed number.
     pub(super) work: f64,
     pub(super) slowest: f64,
     pub(super) killed: u32,
@@ -44,7 +44,7 @@ pub(super) struct Shares {
     pub(super) least: f64,
 }
 
-/// Sweeps over fixed numbers. None if the kernel kills a worker with any of them.
+/// Sweeps over fixed numbers. Returns `None` if the kernel kills a worker with every number.
 pub(super) fn best(workload: &Workload, container: Container, seed: u64) -> Option<Best> {
     let there_is = container.memory - SHARED;
     let mut best: Option<Best> = None;
@@ -56,7 +56,7 @@ pub(super) fn best(workload: &Workload, container: Container, seed: u64) -> Opti
         let killed = |seed| run(workload, container, Rule::Fixed(number), seed).killed > 0;
         let outcome = run(workload, container, Rule::Fixed(number), seed);
         let is_tight = number as f64 * 28.0 > 0.6 * there_is;
-        // A number that was lucky once is none.
+        // A lucky number does not count.
         if outcome.killed > 0 || is_tight && (killed(seed + 1000) || killed(seed + 2000)) {
             break;
         }
