@@ -90,6 +90,14 @@ impl<'a> Gate<'a> {
         word.load(Ordering::SeqCst) & bit != 0
     }
 
+    /// Returns the limit of workers below the number of slots, if there is one.
+    pub fn limit(&self) -> Option<usize> {
+        match self.load(gate::LIMIT) {
+            0 => None,
+            limit => Some(limit as usize),
+        }
+    }
+
     /// Sets how many busy workers are all workers, fewer than there are slots; 0: as many as slots.
     pub fn limit_to(&self, most: usize, now: Tick) {
         self.word(gate::LIMIT).store(most as u64, Ordering::SeqCst);

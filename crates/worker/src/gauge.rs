@@ -88,15 +88,27 @@ impl Gauge {
     }
 }
 
+/// Whether all workers that the pool may have are there and busy.
 fn is_full(page: &Page) -> bool {
     let words = page.board.header();
-    (0..page.board.slots()).all(|index| {
-        let stage = || page.board.slot(index).map(slot_reader::stage);
-        header::used(words, index)
-            && (index == page.own
-                || !matches!(
-                    stage(),
-                    Some(RequestStage::Accepting | RequestStage::Creating) | None
-                ))
-    })
+    let slots = page.board.slots();
+    let most = page.gate().and_then(|gate| gate.limit()).unwrap_or(slots);
+    let is_busy = |index: usize| {
+        let stage = page.board.slot(index).map(slot_reader::stage);
+        index == page.own
+            || !matches!(
+                stage,
+                Some(RequestStage::Accepting | RequestStage::Creating) | None
+            )
+    };
+    let mut busy = 0;
+    for index in 0..slots {
+        match header::used(words, index) {
+            true if is_busy(index) => busy += 1,
+            true => return false,
+            false if most >= slots => return false,
+            false => {}
+        }
+    }
+    busy >= most
 }

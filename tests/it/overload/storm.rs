@@ -24,10 +24,20 @@ struct Outcome {
     dead: DeadWork,
 }
 
+fn fixed(settings: &str) -> String {
+    format!("pm = \"static\"\nmax_children = {WORKERS}\n{settings}")
+}
+
+/// The number of workers is the autopilot's, up to [`WORKERS`].
+fn chosen(settings: &str) -> String {
+    let number =
+        format!("max_children = \"auto\"\nmax_children_most = {WORKERS}\nstart_servers = {WORKERS}\n");
+    format!("pm = \"dynamic\"\n{number}min_spare_servers = 1\nmax_spare_servers = {WORKERS}\n{settings}")
+}
+
 /// `is_timed`: the web server sends REQUEST_START.
-fn storm(settings: &str, is_timed: bool) -> Outcome {
-    let pool = format!("pm = \"static\"\nmax_children = {WORKERS}\n{settings}");
-    let site = Site::start(&APPLICATIONS[0], &pool, None);
+fn storm(pool: &str, is_timed: bool) -> Outcome {
+    let site = Site::start(&APPLICATIONS[0], pool, None);
     site.daemon.wait_for_workers("www", WORKERS);
     let ask = |name: &str, patience: Duration| {
         let mut params = site.params(name, 0.0);
@@ -89,8 +99,10 @@ fn storm(settings: &str, is_timed: bool) -> Outcome {
 
 #[test]
 fn an_overloaded_pool_does_work_that_somebody_waits_for() {
-    each([true, false], |is_timed| {
-        let outcome = storm("max_request_queue_time = \"auto\"\n", is_timed);
+    let auto = "max_request_queue_time = \"auto\"\n";
+    let rows = [(fixed(auto), true), (fixed(auto), false), (chosen(auto), true)];
+    each(rows, |(pool, is_timed)| {
+        let outcome = storm(&pool, is_timed);
         let Outcome {
             answered, executed, ..
         } = outcome;
@@ -123,11 +135,11 @@ fn a_wait_that_the_pool_did_not_see_is_no_overload() {
 
 #[test]
 fn dead_work_ends_with_its_clients() {
-    let skips = storm("", true);
+    let skips = storm(&fixed(""), true);
     println!("skip: {skips:?}");
     assert!(skips.dead.abandoned > 0 && skips.refused == 0, "{skips:?}");
     assert!(skips.after < Duration::from_secs(1), "{skips:?}");
-    let runs = storm("abandoned = \"run\"\n", true);
+    let runs = storm(&fixed("abandoned = \"run\"\n"), true);
     println!("run: {runs:?}");
     assert!(
         runs.after > Duration::from_secs(2) && runs.answered * 2 < runs.executed,
