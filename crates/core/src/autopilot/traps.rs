@@ -48,12 +48,6 @@ impl<W: Fn(f64) -> f64> Loop<W> {
             let busy = (done * (RUN + wait)).min(most);
             self.done.push(done);
             self.autopilot.second(&Second {
-                elapsed: 1.0,
-                machine: MACHINE,
-                shared: 0,
-                others: 0,
-                current: 0,
-                pressure: false,
                 live: most as u32,
                 busy: busy as u32,
                 waiting: u32::from(is_full),
@@ -62,13 +56,9 @@ impl<W: Fn(f64) -> f64> Loop<W> {
                 run: done * RUN,
                 queued: done * RUN * self.queued,
                 held: done * (RUN * (1.0 + self.queued) + wait),
-                routes: vec![Route {
-                    key: 1,
-                    done: done as u32,
-                    log_blocked: done * (wait + 0.001).ln(),
-                    blocked: done * wait,
-                }],
+                routes: vec![route(1, done as u32, wait)],
                 private: vec![30 << 20; 4],
+                ..blank(done, wait)
             });
         }
         self.most()
