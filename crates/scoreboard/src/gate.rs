@@ -105,11 +105,10 @@ impl<'a> Gate<'a> {
     }
 
     fn is_full(&self) -> bool {
-        let limit = self.load(gate::LIMIT);
-        if limit > 0 {
+        if let Some(limit) = self.limit() {
             let words = self.slots.div_ceil(64);
-            let busy = (0..words).map(|index| u64::from(self.load(gate::BUSY + index).count_ones()));
-            return busy.sum::<u64>() >= limit;
+            let busy = (0..words).map(|index| self.load(gate::BUSY + index).count_ones() as usize);
+            return busy.sum::<usize>() >= limit;
         }
         let (whole, rest) = (self.slots / 64, self.slots % 64);
         let last = (1 << rest) - 1;
