@@ -1,17 +1,17 @@
-//! What the machine or the container has now, for the autopilot: processors, memory, and whether memory is short. Pure.
+//! The present resources of the machine or the container, for the autopilot. Pure.
 
 use super::{control_groups, memory};
 
-/// What the machine or the container has.
+/// Processors and memory of the machine or the container.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Resources {
     /// Processors; parts of one are possible.
     pub cores: f64,
     /// The limit of memory, in bytes; 0: unknown.
     pub memory: u64,
-    /// Memory in use that can't be given to others, in bytes.
+    /// Memory in use, without memory that the kernel can reclaim at once, in bytes.
     pub used: u64,
-    /// How long processes have waited for memory, in microseconds; `None` if the kernel doesn't count it.
+    /// The total wait of processes for memory, in microseconds; `None` if the kernel doesn't count it.
     pub memory_stall: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ fn used_by_group(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64
     })
 }
 
-/// Returns how long some process has waited for memory (Documentation/accounting/psi.rst of Linux).
+/// Returns the total time that some process has waited for memory (Documentation/accounting/psi.rst of Linux).
 fn stall(text: &str) -> Option<u64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = some

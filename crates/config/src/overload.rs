@@ -1,20 +1,20 @@
-//! What a pool does with requests that nobody waits for, and with too many requests.
+//! Settings for abandoned requests and overload.
 
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Which requests a pool's workers do not begin.
+/// The rules for requests that must not begin.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overload {
     pub abandoned: Abandoned,
-    /// Ends of paths whose requests run without a client.
+    /// Requests run without a client if their path ends like this.
     pub abandoned_keep: Vec<String>,
     pub queue_time: QueueTime,
 }
 
 impl Overload {
-    /// Clients that start work and leave at once are gone sooner: requests that waited less are not looked at.
+    /// Requests with a shorter wait are never skipped: some clients start work and leave at once.
     pub const PATIENCE: Duration = Duration::from_secs(1);
 
     /// Whether a request may be skipped once its client has left. `param` returns its parameters; empty if missing.
@@ -31,7 +31,7 @@ impl Overload {
     }
 }
 
-/// Whether the client may be the site itself: sites start work by a request to themselves, and do not wait for it.
+/// Whether the client may be the site itself. Sites start work by a request to themselves and leave.
 fn is_own<'p>(param: impl Fn(&[u8]) -> &'p [u8]) -> bool {
     let address = |name: &[u8]| {
         let text = std::str::from_utf8(param(name)).ok()?;
@@ -41,24 +41,24 @@ fn is_own<'p>(param: impl Fn(&[u8]) -> &'p [u8]) -> bool {
     client.is_none_or(|client| client.is_loopback() || Some(client) == address(b"SERVER_ADDR"))
 }
 
-/// Whether a request runs whose client has left before it began.
+/// The treatment of a request if its client left before it began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Abandoned {
     #[default]
     Run,
     Skip,
-    /// A client of another machine that has closed its half of a TCP connection has left, too.
+    /// As `Skip`. A half-closed TCP connection from another machine counts as left, too.
     SkipHalfClosed,
-    /// All requests run. Those that `Skip` would skip are counted.
+    /// All requests run. Counts the requests that `Skip` would skip.
     Count,
 }
 
-/// How long a request may wait before it begins.
+/// The limit of the wait before a request begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QueueTime {
     #[default]
     Endless,
     Fixed(Duration),
-    /// Not for long, while all requests wait.
+    /// A short limit while all requests wait.
     Auto,
 }
