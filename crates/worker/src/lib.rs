@@ -24,6 +24,7 @@ mod gauge;
 mod hand_off;
 mod idle_watch;
 mod keepalive;
+pub mod lanes;
 mod memory;
 mod memory_pace;
 mod out_of_band;

@@ -1,0 +1,63 @@
+//! How many workers low requests leave idle: as many as people needed lately.
+
+use forkyard_base::tick::Tick;
+use std::time::Duration;
+
+const LEAST: u32 = 1;
+/// The next step waits until the last one could help.
+const GROWS_AFTER: Duration = Duration::from_millis(200);
+const SHRINKS_AFTER: Duration = Duration::from_secs(20);
+
+/// A reserve that follows the demand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserve {
+    workers: u32,
+    /// When it last grew, or shrank.
+    changed: Tick,
+    has_grown: bool,
+}
+
+impl Reserve {
+    pub fn new(now: Tick) -> Reserve {
+        Reserve {
+            workers: LEAST,
+            changed: now,
+            has_grown: false,
+        }
+    }
+
+    pub fn workers(self) -> u32 {
+        self.workers
+    }
+
+    /// Returns the reserve after a high request found no free worker. `low`: how many low requests run.
+    #[must_use]
+    pub fn wanted(self, low: u32, max_children: u32, now: Tick) -> Reserve {
+        let reserve = self.rest(now);
+        let is_too_soon = reserve.has_grown && now.since(reserve.changed) < GROWS_AFTER;
+        // A single low request runs in any case.
+        if low < 2 || is_too_soon || reserve.workers >= most(max_children) {
+            return reserve;
+        }
+        Reserve {
+            workers: reserve.workers + 1,
+            changed: now,
+            has_grown: true,
+        }
+    }
+
+    /// Returns the reserve at this time: one worker less for each interval without growth.
+    #[must_use]
+    pub fn rest(mut self, now: Tick) -> Reserve {
+        while self.workers > LEAST && now.since(self.changed) >= SHRINKS_AFTER {
+            self.workers -= 1;
+            self.changed = self.changed + SHRINKS_AFTER;
+            self.has_grown = false;
+        }
+        self
+    }
+}
+
+fn most(max_children: u32) -> u32 {
+    (max_children / 2).max(LEAST)
+}
