@@ -1,4 +1,5 @@
 mod interleaved;
+mod scenes;
 
 use super::*;
 use forkyard_base::tick::Tick;
