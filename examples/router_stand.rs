@@ -192,6 +192,7 @@ impl Stand {
             board_readable: self.board.memory().readable().expect("the scoreboard"),
             http: None,
             group: None,
+            lanes: None,
             access: None,
         };
         let own = WorkerContext {

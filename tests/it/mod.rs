@@ -24,6 +24,7 @@ mod history;
 mod jobs;
 mod keeper;
 mod kept;
+mod lanes;
 mod life;
 mod logs;
 mod manual;

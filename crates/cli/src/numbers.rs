@@ -3,6 +3,7 @@
 use forkyard_protocol::control::PoolStatus;
 use forkyard_protocol::dead_work::DeadCount;
 use forkyard_protocol::history::{LastHour, Period};
+use forkyard_protocol::lanes::Lanes;
 use forkyard_protocol::numbers::{Distribution, PoolNumbers, StatusClass};
 use std::fmt::Write as _;
 
@@ -36,6 +37,9 @@ pub(super) fn lines(pool: &PoolStatus) -> String {
     if !dead.is_empty() {
         let _ = writeln!(text, "  dead work: {dead}");
     }
+    if let Some(lanes) = &pool.lanes {
+        text.push_str(&lane_lines(lanes));
+    }
     if let Some(hour) = &numbers.last_hour {
         let _ = writeln!(text, "  {}", last_hour(hour));
     }
@@ -43,6 +47,30 @@ pub(super) fn lines(pool: &PoolStatus) -> String {
         if let Some(period) = period {
             let _ = writeln!(text, "  same hour {name} ago: {}", of_period(period));
         }
+    }
+    text
+}
+
+fn lane_lines(lanes: &Lanes) -> String {
+    let mut text = format!("  lanes leave {} workers idle for people", lanes.reserve);
+    if !lanes.has_priority {
+        text.push_str("; without priority on the processors");
+    }
+    text.push('\n');
+    for (lane, numbers) in lanes
+        .each()
+        .into_iter()
+        .filter(|(_, it)| it.requests + it.refused > 0)
+    {
+        let _ = writeln!(
+            text,
+            "    {}: {} requests, busy {:.1} s, {} wait, {} refused",
+            lane.name(),
+            numbers.requests,
+            numbers.busy_seconds,
+            numbers.parked,
+            numbers.refused
+        );
     }
     text
 }

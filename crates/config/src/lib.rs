@@ -30,6 +30,7 @@ mod host;
 pub mod import;
 mod jobs;
 mod known;
+mod lanes;
 mod machine;
 mod main_file;
 mod memory;
@@ -67,6 +68,7 @@ pub use host::{
     Host, control_socket, control_variable, effective, has_pools, load, resources, written_places,
 };
 pub use jobs::*;
+pub use lanes::{LaneRule, Lanes, wordpress_lanes};
 pub use machine::Resources;
 pub use main_file::{SYSTEM, SYSTEM_CONTROL};
 pub use model::*;

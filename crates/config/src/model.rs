@@ -155,6 +155,9 @@ pub struct Pool {
     pub serving: Serving,
     #[serde(default)]
     pub overload: super::overload::Overload,
+    /// Its lanes; `pm` has the workers on top, too.
+    #[serde(default)]
+    pub lanes: Option<Box<super::lanes::Lanes>>,
     #[serde(flatten)]
     pub retirement: Retirement,
     #[serde(flatten)]

@@ -6,6 +6,7 @@ use super::application::{
     BootConnections, Isolation, Listens, Preload, Preloading, RequestSettings, WorkerMode,
 };
 use super::error::Kind;
+use super::lanes::LaneRule;
 use super::model::{CoreLimit, LogFormat, LogLevel, OnError, OnSigterm, ReloadWhen};
 use super::overload::{Abandoned, QueueTime};
 use super::value::{Parse, Plain};
@@ -69,6 +70,10 @@ forms! {
     AbandonedRule(Abandoned),
     /// A duration or `"auto"`.
     QueueLimit(QueueTime),
+    /// A word, or an array of rules. Empty: off.
+    LaneRules(Vec<LaneRule>),
+    /// A number, or `None` for `"auto"`.
+    LaneReserve(Option<i64>),
 }
 
 /// A number whose range is checked where it is resolved.

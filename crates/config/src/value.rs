@@ -29,6 +29,7 @@ pub(super) enum Plain<'v> {
     Float(f64),
     Flag(bool),
     List(Vec<Plain<'v>>),
+    Table(Vec<(&'v str, Plain<'v>)>),
     /// A value that no key takes, as messages show it.
     Other(String),
 }
@@ -57,17 +58,30 @@ impl<'v> Plain<'v> {
                 let items = items.iter().map(|item| Plain::of_toml(item.get_ref()));
                 Plain::List(items.collect())
             }
-            DeValue::Table(_) => Plain::Other("a table".to_owned()),
+            DeValue::Table(table) => {
+                let entries = table.iter();
+                let entry = |(key, value): (&'v toml::Spanned<_>, &'v toml::Spanned<DeValue<'_>>)| {
+                    let key: &'v std::borrow::Cow<'_, str> = key.get_ref();
+                    (&**key, Plain::of_toml(value.get_ref()))
+                };
+                Plain::Table(entries.map(entry).collect())
+            }
         }
     }
 
     fn of_ini(value: &'v toml_edit::Value) -> Plain<'v> {
-        use toml_edit::Value::{Array, Boolean, Integer, String};
+        use toml_edit::Value::{Array, Boolean, InlineTable, Integer, String};
         match value {
             String(text) => Plain::Text(text.value()),
             Integer(number) => Plain::Whole(*number.value()),
             Boolean(flag) => Plain::Flag(*flag.value()),
             Array(items) => Plain::List(items.iter().map(Plain::of_ini).collect()),
+            InlineTable(table) => Plain::Table(
+                table
+                    .iter()
+                    .map(|(key, value)| (key, Plain::of_ini(value)))
+                    .collect(),
+            ),
             other => Plain::Other(other.to_string()),
         }
     }
@@ -79,6 +93,7 @@ impl<'v> Plain<'v> {
             Plain::Float(number) => number.to_string(),
             Plain::Flag(flag) => flag.to_string(),
             Plain::List(_) => "an array".to_owned(),
+            Plain::Table(_) => "a table".to_owned(),
             Plain::Other(text) => text.clone(),
         }
     }

@@ -66,6 +66,17 @@ impl ProcessManager {
         }
     }
 
+    /// Returns the same with more workers.
+    #[must_use]
+    pub fn with_more(mut self, more: u32) -> ProcessManager {
+        let (ProcessManager::Static { max_children }
+        | ProcessManager::Dynamic { max_children, .. }
+        | ProcessManager::Ondemand { max_children, .. }
+        | ProcessManager::Ordered { max_children }) = &mut self;
+        *max_children = max_children.saturating_add(more);
+        self
+    }
+
     /// Returns the same with at most so many workers.
     #[must_use]
     pub fn limited_to(self, most: u32) -> ProcessManager {

@@ -9,6 +9,7 @@ use crate::counters::PoolCounters;
 use crate::daemon_life::DaemonLife;
 use crate::history::Period;
 use crate::jobs::Stats;
+use crate::lanes::Lanes;
 use crate::last_reload::LastReload;
 use crate::logs::{DaemonLog, PoolLog};
 use crate::numbers::PoolNumbers;
@@ -370,6 +371,9 @@ pub struct PoolStatus {
     /// What the autopilot would choose. `None` for application pools, and for owners of an application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advice: Option<Box<Advice>>,
+    /// `None`: it has no lanes. Not shown to owners of an application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lanes: Option<Box<Lanes>>,
     /// Memory (PSS) of workers, programs and preloaders, in bytes. Added by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,

@@ -35,6 +35,7 @@ pub mod history;
 pub mod inspector;
 pub mod jobs;
 pub mod keeper;
+pub mod lanes;
 pub mod last_reload;
 pub mod last_upgrade;
 pub mod logs;

@@ -1,10 +1,10 @@
 //! Layout of the pages in 64-bit words.
 //!
 //! ```text
-//! header page | a page per slot | gate page | numbers: NUMBERS_PAGES per slot | received: PAGES per slot
+//! header page | a page per slot | gate page | numbers: NUMBERS_PAGES per slot | received: PAGES per slot | lanes
 //! ```
 //!
-//! Scoreboards of older programs end with the slots. A page has memory after its first use.
+//! Only the scoreboard of a pool with lanes has their pages. Scoreboards of older programs end with the slots. A page has memory after its first use.
 //!
 //! | page | words in use | for |
 //! | --- | --- | --- |
@@ -13,6 +13,7 @@
 //! | gate | 0–494 | busy slots, saturated time, waits, refused requests, standing queue |
 //! | numbers | 0–1048, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
 //! | received | all | the bytes of a request whose worker was killed |
+//! | lanes | 0–103, then one per slot | the lanes' numbers; what each worker does for them |
 
 use forkyard_sys::received::PAGES;
 
@@ -29,6 +30,21 @@ pub const fn pages_without_numbers(slots: usize) -> usize {
 /// Returns the pages of a scoreboard.
 pub const fn pages(slots: usize) -> usize {
     received_page(slots, slots)
+}
+
+/// Returns the pages of a scoreboard with lanes.
+pub const fn pages_with_lanes(slots: usize) -> usize {
+    lanes_page(slots) + lanes_pages(slots)
+}
+
+/// Returns the first page of the lanes.
+pub const fn lanes_page(slots: usize) -> usize {
+    pages(slots)
+}
+
+/// Returns the number of the lanes' pages.
+pub const fn lanes_pages(slots: usize) -> usize {
+    (lanes::MARKS + slots).div_ceil(forkyard_sys::shm::PAGE_WORDS)
 }
 
 /// Returns the gate page.
@@ -210,6 +226,30 @@ pub mod gate {
     pub const SAID_REFUSED: usize = STANDING_UNTIL + 1;
     /// The autopilot's number of workers, set by the master; 0: none.
     pub const LIMIT: usize = SAID_REFUSED + 1;
+}
+
+/// Words of the lanes' pages, written by every worker of a generation.
+pub mod lanes {
+    use forkyard_protocol::lanes::WAITS as COUNTS;
+
+    /// How many workers low lanes leave idle.
+    pub const RESERVE: usize = 0;
+    /// 1 if low requests give way to others on a processor.
+    pub const PRIORITY: usize = 1;
+    /// By lane: time for the lane's weight, requests that have begun, busy time, refused requests, sum of the waits; times
+    /// in nanoseconds.
+    pub const PAID: usize = 8;
+    pub const REQUESTS: usize = 12;
+    pub const BUSY: usize = 16;
+    pub const REFUSED: usize = 20;
+    pub const WAIT_SUM: usize = 24;
+    /// By lane: a histogram of the waits.
+    pub const WAITS: usize = 40;
+    pub const WAITS_ROOM: usize = 16;
+    /// By slot: what its worker does, and since when.
+    pub const MARKS: usize = 128;
+
+    const _: () = assert!(COUNTS <= WAITS_ROOM && WAITS + 4 * WAITS_ROOM <= MARKS);
 }
 
 /// Words of a slot's numbers, written by its workers. They go on when another worker gets the slot.

@@ -8,12 +8,14 @@
 pub mod archive;
 pub mod gate;
 pub mod header;
+pub mod lanes;
 pub mod layout;
 pub mod load;
 mod mapping;
 pub mod minutes;
 pub mod numbers;
 pub mod refusals;
+pub mod reserve;
 pub mod routes;
 pub mod samples;
 pub mod slot_reader;
@@ -25,6 +27,6 @@ pub mod stopwatch;
 
 pub use archive::Archive;
 pub use gate::Gate;
-pub use mapping::{Board, Counting, GatePage, Reader, Slot, sender_offset};
+pub use mapping::{Board, Counting, GatePage, LaneMapping, Reader, Slot, sender_offset};
 pub use numbers::{Counters, FinishedRequest};
 pub use stage::RequestStage;

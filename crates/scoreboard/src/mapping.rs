@@ -1,9 +1,10 @@
 //! Mappings of the scoreboard for the master, readers and workers.
 
 use super::gate::Gate;
+use super::lanes::{LanePages, Mark};
 use super::layout::{
-    HEADER_PAGES, NUMBERS_PAGES, gate_page, header, numbers_page, pages, pages_without_numbers,
-    received_page, slot,
+    HEADER_PAGES, NUMBERS_PAGES, gate_page, header, lanes_page, lanes_pages, numbers_page, pages,
+    pages_with_lanes, pages_without_numbers, received_page, slot,
 };
 use super::numbers::Counters;
 use forkyard_base::tick::Tick;
@@ -50,6 +51,30 @@ impl GatePage {
 
     pub fn gate(&self) -> Gate<'_> {
         Gate::new(self.words.words(), self.slots)
+    }
+}
+
+/// A worker's mapping of the lanes' pages.
+#[derive(Debug)]
+pub struct LaneMapping {
+    words: Words,
+}
+
+impl LaneMapping {
+    /// Maps them; `None`: the scoreboard has none.
+    ///
+    /// # Errors
+    /// mmap(2).
+    pub fn map(memory: BorrowedFd<'_>, slots: usize) -> Result<Option<LaneMapping>> {
+        if size_in_pages(memory) != pages_with_lanes(slots) {
+            return Ok(None);
+        }
+        let words = Words::map_writable(memory, lanes_page(slots), lanes_pages(slots))?;
+        Ok(Some(LaneMapping { words }))
+    }
+
+    pub fn pages(&self) -> LanePages<'_> {
+        LanePages::new(self.words.words())
     }
 }
 
@@ -130,7 +155,19 @@ impl Board {
     /// # Errors
     /// memfd_create(2), ftruncate(2), fcntl(2) or mmap(2).
     pub fn create(name: &str, slots: usize) -> Result<Board> {
-        let board = Board::map(Memory::create(name, pages(slots))?, slots, pages(slots))?;
+        Board::create_sized(name, slots, pages(slots))
+    }
+
+    /// Creates a scoreboard for a pool with lanes.
+    ///
+    /// # Errors
+    /// As [`Board::create`].
+    pub fn create_with_lanes(name: &str, slots: usize) -> Result<Board> {
+        Board::create_sized(name, slots, pages_with_lanes(slots))
+    }
+
+    fn create_sized(name: &str, slots: usize, size: usize) -> Result<Board> {
+        let board = Board::map(Memory::create(name, size)?, slots, size)?;
         board.header()[header::HAS_NUMBERS].store(1, Ordering::Relaxed);
         Ok(board)
     }
@@ -142,10 +179,9 @@ impl Board {
     pub fn adopt(writable: OwnedFd, slots: usize) -> Result<Board> {
         let least = pages_without_numbers(slots);
         let memory = Memory::adopt(writable);
-        let all = match memory.pages() == pages(slots) {
-            true => pages(slots),
-            false => least,
-        };
+        let size = memory.pages();
+        let is_known = size == pages(slots) || size == pages_with_lanes(slots);
+        let all = if is_known { size } else { least };
         Board::map(memory, slots, all)
     }
 
@@ -160,8 +196,14 @@ impl Board {
         if let (Some(counters), Some(page)) = (self.counters(index), self.slot(index)) {
             counters.settle(page, now);
         }
-        if let Some(gate) = self.gate().filter(|_| index < self.slots) {
+        if index >= self.slots {
+            return;
+        }
+        if let Some(gate) = self.gate() {
             gate.leave(index, now);
+        }
+        if let Some(lanes) = self.lanes() {
+            lanes.mark(index, Mark::Idle, now);
         }
     }
 
@@ -200,6 +242,12 @@ impl Board {
     pub fn gate(&self) -> Option<Gate<'_>> {
         let words = self.pages_from(gate_page(self.slots), 1)?;
         Some(Gate::new(words, self.slots))
+    }
+
+    /// The lanes' pages; `None` for a pool without lanes.
+    pub fn lanes(&self) -> Option<LanePages<'_>> {
+        let words = self.pages_from(lanes_page(self.slots), lanes_pages(self.slots))?;
+        Some(LanePages::new(words))
     }
 
     /// A slot's numbers; `None` if no worker has counted there. Looking at pages that nobody has touched would create
@@ -246,7 +294,7 @@ impl Slot {
     /// # Errors
     /// mmap(2).
     pub fn map(memory: BorrowedFd<'_>, slots: usize, index: usize) -> Result<Slot> {
-        let received = (size_in_pages(memory) == pages(slots))
+        let received = (size_in_pages(memory) >= pages(slots))
             .then(|| Words::map_writable(memory, received_page(slots, index), PAGES));
         Ok(Slot {
             page: Words::map_writable(memory, HEADER_PAGES + index, 1)?,

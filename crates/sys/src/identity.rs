@@ -2,7 +2,7 @@
 
 use super::accounts::{self, Account};
 use super::error::{Error, Named, Result};
-use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::unistd::{Gid, Group, Uid, User, chdir, chroot, setgid, setgroups, setuid};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -218,6 +218,37 @@ pub fn set_priority(nice: i32) -> Result<()> {
     } else {
         Err(Error::last("setpriority", nice.to_string()))
     }
+}
+
+/// Returns the nice value of this process.
+pub fn priority() -> i32 {
+    // SAFETY: the call takes only numbers. Without an error there is no other -1 than the value.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+/// Whether this process may set this nice value from a higher one (RLIMIT_NICE, getrlimit(2)).
+pub fn may_set_priority(nice: i32) -> bool {
+    let limit = getrlimit(Resource::RLIMIT_NICE).map_or(0, |(soft, _)| soft);
+    let has_right = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SYS_NICE);
+    i64::try_from(limit).unwrap_or(i64::MAX) >= i64::from(20 - nice) || has_right.unwrap_or(false)
+}
+
+/// Lets this process and its children raise their priority up to this nice value, also as another user.
+///
+/// # Errors
+/// setrlimit(2).
+pub fn allow_priority(nice: i32) -> Result<()> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NICE).named("getrlimit", "nice")?;
+    let wanted = u64::try_from(20 - nice).unwrap_or(20);
+    if soft >= wanted {
+        return Ok(());
+    }
+    setrlimit(Resource::RLIMIT_NICE, wanted, hard.max(wanted)).named("setrlimit", "nice")
+}
+
+/// Whether this process leads its session.
+pub fn leads_session() -> bool {
+    nix::unistd::getsid(None).is_ok_and(|session| session == nix::unistd::getpid())
 }
 
 /// Changes the root and the working directory.

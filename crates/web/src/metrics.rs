@@ -2,6 +2,7 @@
 
 mod caches;
 mod jobs;
+mod lanes;
 mod numbers;
 mod pools;
 
@@ -28,6 +29,7 @@ pub fn metrics(status: &Status, form: Form) -> String {
     };
     pools::write(&mut metrics, status);
     numbers::write(&mut metrics, status);
+    lanes::write(&mut metrics, status);
     caches::write(&mut metrics, status);
     metrics.families("applications", VIEW, &views(status));
     metrics.families("applications", APPLICATION, &applications(status));

@@ -3,6 +3,7 @@
 use super::accept_notify::AcceptNotifier;
 use super::connection::Connection;
 use super::gauge::Gauge;
+use super::lanes::LaneQueues;
 use super::promotion::Promotion;
 use super::service::Service;
 use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
@@ -20,7 +21,8 @@ pub(super) const LISTENER: u64 = 0;
 pub(super) const QUEUE: u64 = 1;
 pub(super) const STOP_PIPE: u64 = 2;
 pub(super) const BACKEND: u64 = 3;
-pub(super) const FIRST_KEEPALIVE: u64 = 4;
+pub(super) const PARKED: u64 = 4;
+pub(super) const FIRST_KEEPALIVE: u64 = 5;
 
 pub(super) const EVENTS: usize = 32;
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
@@ -86,6 +88,8 @@ pub(super) struct Acceptor {
     pub(super) processors: Option<usize>,
     pub(super) gauge: Gauge,
     pub(super) pause: AcceptPause,
+    /// `None`: the pool has no lanes.
+    pub(super) lanes: Option<Box<LaneQueues>>,
 }
 
 impl Acceptor {
@@ -94,7 +98,7 @@ impl Acceptor {
         service: &Service,
         slot: u32,
         stop_pipe: OwnedFd,
-        queue_out: OwnedFd,
+        (queue_out, lanes): (OwnedFd, Option<LaneQueues>),
         accept_notify: OwnedFd,
     ) -> nix::Result<Acceptor> {
         let epoll = service.idle_watch.epoll();
@@ -104,6 +108,9 @@ impl Acceptor {
                 epoll.add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))?;
                 epoll.add(&queue_out, EpollEvent::new(EXCLUSIVE, QUEUE))?;
             }
+        }
+        for end in lanes.iter().flat_map(LaneQueues::high_ends) {
+            epoll.add(end, EpollEvent::new(EXCLUSIVE, PARKED))?;
         }
         epoll.add(&stop_pipe, EpollEvent::new(EpollFlags::EPOLLIN, STOP_PIPE))?;
         Ok(Acceptor {
@@ -123,6 +130,7 @@ impl Acceptor {
             line: (ListenQueueState::default(), Tick::ZERO),
             gauge: Gauge::default(),
             pause: AcceptPause::default(),
+            lanes: lanes.map(Box::new),
         })
     }
 
@@ -154,6 +162,11 @@ impl Acceptor {
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
         }
+        if self.lanes.as_ref().is_some_and(|lanes| lanes.has_sorted_enough())
+            && let Some(work) = self.take_parked(service, idle_since)
+        {
+            return work;
+        }
         if service.router.is_there() {
             service.page.rest(idle_since);
             return self.next_routed(service, backend);
@@ -172,6 +185,9 @@ impl Acceptor {
             }
         }
         service.page.rest(idle_since);
+        if let Some(lanes) = &mut self.lanes {
+            lanes.rest();
+        }
         loop {
             let work = self.scan(service, idle_since, backend);
             if let Some(work) = work {

@@ -6,7 +6,7 @@
 //! the event.
 
 use super::acceptor::{
-    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PROMPT, QUEUE, STOP_PIPE, Work,
+    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PARKED, PROMPT, QUEUE, STOP_PIPE, Work,
     epoll_timeout, poll_timeout,
 };
 use super::connection::Connection;
@@ -56,6 +56,8 @@ impl Ready {
             QUEUE => self.queue = true,
             STOP_PIPE => self.stop_pipe = true,
             BACKEND => self.backend = true,
+            // Looked at whenever nothing else has work.
+            PARKED => {}
             keepalive => self.keepalive.push((keepalive - FIRST_KEEPALIVE) as usize),
         }
     }
@@ -71,7 +73,13 @@ impl Acceptor {
     ) -> Option<Work> {
         let may_sleep = !self.contended && !has_waiting(service);
         let timeout = match may_sleep {
-            true => timeout(service, backend.into_iter().chain(self.pause.deadline()).min()),
+            true => {
+                let parked = self
+                    .parked_allow(service, idle_since)
+                    .map(|limit| clock::now() + limit);
+                let others = backend.into_iter().chain(self.pause.deadline()).chain(parked);
+                timeout(service, others.min())
+            }
             false => EpollTimeout::ZERO,
         };
         let mut events = [EpollEvent::empty(); EVENTS];
@@ -138,6 +146,9 @@ impl Acceptor {
         if ready.queue {
             return None;
         }
+        if let Some(work) = self.take_parked(service, now) {
+            return Some(work);
+        }
         if self.promotion.is_some() {
             self.take_up(service);
             return Some(Work::Promote);
@@ -156,7 +167,7 @@ impl Acceptor {
     fn leaves(&mut self, service: &Service, events: &[EpollEvent], now: Tick) -> Option<Duration> {
         let usual = service.cost.usual;
         let is_new = !events.is_empty() && events.iter().all(|event| event.data() == LISTENER);
-        if !is_new || !usual.is_long() || service.idle_watch.is_holding() {
+        if !is_new || !usual.is_long() || self.lanes.is_some() || service.idle_watch.is_holding() {
             return None;
         }
         let processors = *self.processors.get_or_insert_with(|| {

@@ -85,11 +85,14 @@ pub struct GenerationContext {
     pub http: Option<OwnedFd>,
     /// The pool's control group, for a zygote's workers, which may not open it themselves.
     pub group: Option<OwnedFd>,
+    /// The ends of the lanes' two socket pairs; `None`: the pool has no lanes.
+    pub lanes: Option<[OwnedFd; 4]>,
     /// The access log (see [`forkyard_host::logs::Handout`]), if there is one.
     pub access: Option<OwnedFd>,
 }
 
 const CONTEXT_DESCRIPTORS: usize = 7;
+const LANE_DESCRIPTORS: usize = 4;
 
 /// Descriptors of one worker.
 #[derive(Debug)]
@@ -137,7 +140,12 @@ impl GenerationContext {
             &self.board_writable,
             &self.board_readable,
         ];
-        let all = always.into_iter().chain(&self.http).chain(&self.group);
+        let lanes = self.lanes.iter().flatten();
+        let all = always
+            .into_iter()
+            .chain(&self.http)
+            .chain(&self.group)
+            .chain(lanes);
         all.chain(&self.access).map(AsRawFd::as_raw_fd).collect()
     }
 
@@ -154,6 +162,7 @@ impl GenerationContext {
         ];
         descriptors.extend(self.http);
         descriptors.extend(self.group);
+        descriptors.extend(self.lanes.into_iter().flatten());
         descriptors.extend(self.access);
         (self.settings, descriptors)
     }
@@ -168,8 +177,12 @@ impl GenerationContext {
     ) -> Result<GenerationContext, ContextError> {
         let has_http = settings.pool.http_listen.is_some();
         let has_group = needs_entrance(&settings.pool);
-        let others = CONTEXT_DESCRIPTORS + usize::from(has_http) + usize::from(has_group);
+        let has_lanes = settings.pool.lanes.is_some();
+        let lanes = if has_lanes { LANE_DESCRIPTORS } else { 0 };
+        let others = CONTEXT_DESCRIPTORS + usize::from(has_http) + usize::from(has_group) + lanes;
         let access = (descriptors.len() > others).then(|| descriptors.pop()).flatten();
+        let first = descriptors.len().saturating_sub(lanes);
+        let lanes = <[OwnedFd; LANE_DESCRIPTORS]>::try_from(descriptors.split_off(first)).ok();
         let group = has_group.then(|| descriptors.pop()).flatten();
         let http = has_http.then(|| descriptors.pop()).flatten();
         let descriptors: [OwnedFd; CONTEXT_DESCRIPTORS] = descriptors
@@ -195,6 +208,7 @@ impl GenerationContext {
             board_readable,
             http,
             group,
+            lanes,
             access,
         })
     }

@@ -3,7 +3,9 @@
 use super::acceptor::{Acceptor, FIRST_KEEPALIVE, Work};
 use super::backend::{Backend, BackendState, show, stand_by};
 use super::context::{GenerationContext, WorkerContext};
+use super::dead_work::Dead;
 use super::idle_watch::IdleWatch;
+use super::lanes::LaneQueues;
 use super::memory::Occasion;
 use super::out_of_band::{WorkError, report};
 use super::page::Page;
@@ -18,7 +20,7 @@ use forkyard_base::tick::Tick;
 use forkyard_config::{Pool, ProcessManager};
 use forkyard_protocol::accept_notify::RestartReason;
 use forkyard_protocol::counters::ExitCause;
-use forkyard_scoreboard::{RequestStage, header};
+use forkyard_scoreboard::{LaneMapping, RequestStage, header};
 use forkyard_sys::error::Named;
 use forkyard_sys::fd::{unread, unread_by_peer};
 use forkyard_sys::{Error, clock};
@@ -30,7 +32,7 @@ use std::time::Duration;
 
 /// How long to wait for a new connection's first byte. Web servers write right after connecting, so this usually saves
 /// a registration.
-const FIRST_BYTE_TIMEOUT: Duration = Duration::from_millis(1);
+pub(super) const FIRST_BYTE_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Serves until told to exit; returns the exit code. Signals must be at their defaults, identity and environment set,
 /// and the application loaded.
@@ -115,6 +117,12 @@ impl Worker {
         context.keep_accept_from_waiting();
         install_handlers(&context, own.slot);
         let page = Page::open(&context, own.slot)?;
+        let slots = context.settings.slots as usize;
+        let lanes = match context.settings.pool.lanes {
+            Some(_) => LaneMapping::map(context.board_writable.as_fd(), slots)?,
+            None => None,
+        };
+        let lanes = LaneQueues::new(&context.settings, context.lanes, lanes, own.slot as usize);
         drop(context.board_writable);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).named("epoll_create1", "")?;
         let listener = Arc::new(context.listener);
@@ -133,7 +141,7 @@ impl Worker {
             &service,
             own.slot,
             own.stop_pipe,
-            context.queue_out,
+            (context.queue_out, lanes),
             context.accept_notify,
         )
         .named("epoll_ctl", "")?;
@@ -298,6 +306,9 @@ impl Worker {
                 if let Some(waiting) = connection.waiting.take() {
                     self.service.tally.waited = clock::now().since(waiting.since);
                 }
+                let Some(connection) = self.acceptor.sort(&mut self.service, connection) else {
+                    return WorkerPhase::Waiting;
+                };
                 self.service.attach(connection);
                 self.acceptor.part_with_new(&mut self.service);
                 let new = self.service.current().is_some_and(|c| !c.client.spoken);
@@ -330,6 +341,7 @@ impl Worker {
 
     pub(super) fn end(&mut self, code: i32) -> WorkerPhase {
         self.acceptor.hand_off_all(&mut self.service);
+        self.acceptor.leave_parked(&self.service);
         self.service.page.rest(clock::now());
         WorkerPhase::Ended(code)
     }
@@ -355,7 +367,17 @@ impl Worker {
 
     /// Answers a request that must not begin.
     fn is_dead(&mut self) -> bool {
-        let Some(dead) = self.service.judge() else {
+        let lanes = self.acceptor.lanes.as_deref_mut();
+        let is_refused = lanes.is_some_and(LaneQueues::take_is_refused);
+        let is_low = self.acceptor.lanes.as_ref().is_some_and(|lanes| lanes.is_low());
+        let dead = match self.service.judge(is_low) {
+            None if is_refused => Some(Dead::Overload),
+            dead => dead,
+        };
+        if let Some(lanes) = &self.acceptor.lanes {
+            lanes.count(self.service.tally.waited);
+        }
+        let Some(dead) = dead else {
             return false;
         };
         let now = clock::now();
@@ -375,7 +397,11 @@ impl Worker {
             service.wear.served += 1;
             service.limit_memory(self.releases);
         }
-        service.account(clock::now());
+        let ended = clock::now();
+        service.account(ended);
+        if let Some(lanes) = &mut self.acceptor.lanes {
+            lanes.end(ended);
+        }
         service.idle_watch.end();
         if self.caught {
             self.end_output();
@@ -392,6 +418,9 @@ impl Worker {
     }
 
     fn leave_connection(&mut self, outcome: Result<(), NoRequest>) -> WorkerPhase {
+        if let Some(lanes) = &mut self.acceptor.lanes {
+            lanes.end(clock::now());
+        }
         let may_go_on = matches!(outcome, Ok(()) | Err(NoRequest::Silent));
         if let Err(NoRequest::Failed(why)) = outcome {
             log::warn!("a connection was closed: {why}");

@@ -51,12 +51,14 @@ impl Tally {
 }
 
 impl Service {
-    /// Returns why the request that has been read must not begin.
-    pub(super) fn judge(&mut self) -> Option<Dead> {
+    /// Returns why the request that has been read must not begin. `is_low`: of a lane whose waits say nothing about the
+    /// pool.
+    pub(super) fn judge(&mut self, is_low: bool) -> Option<Dead> {
         let (settings, taken) = (&self.settings, self.taken);
         let params = self.current.as_deref_mut()?.responder.params_mut();
         let mut times = triage::take_times(params, settings, taken);
         times.known = self.tally.waited;
+        times.is_low = is_low;
         if let Some(waited) = times.waited {
             self.has_waited(waited);
         }

@@ -2,6 +2,7 @@
 
 use super::context::Settings;
 use super::dead_work::{self, Dead, Facts};
+use super::lanes;
 use super::page::Page;
 use super::request_start;
 use fastcgi::Params;
@@ -24,6 +25,8 @@ pub(super) struct Times {
     pub timeout: Option<Duration>,
     /// The wait that this pool saw itself, or less.
     pub known: Duration,
+    /// It waited in the queue of a low lane.
+    pub is_low: bool,
     has_nonsense: bool,
 }
 
@@ -41,6 +44,9 @@ pub(super) fn take_times(params: &mut Params, settings: &Settings, taken: Tick) 
         times.timeout = dead_work::timeout(text);
         times.has_nonsense |= times.timeout.is_none() && !text.is_empty();
         names[1] = Some(REQUEST_TIMEOUT);
+    }
+    if settings.pool.lanes.is_some() {
+        params.remove(lanes::PARAM);
     }
     if settings.pool.overload.abandoned != Abandoned::Count {
         for name in names.into_iter().flatten() {
@@ -74,7 +80,7 @@ pub(super) fn judge(
         ..Facts::default()
     };
     if let Some(gate) = page.gate() {
-        if rules.queue_time == QueueTime::Auto {
+        if rules.queue_time == QueueTime::Auto && !times.is_low {
             facts.standing = gate.standing(waited, times.known, now).map(Bound::refused);
         }
         if times.timeout.is_some() {

@@ -68,6 +68,7 @@ impl Alone {
             board_readable: board.memory().readable().expect("the scoreboard"),
             http: None,
             group: None,
+            lanes: None,
             access: None,
         };
 

@@ -6,6 +6,7 @@ mod confine;
 mod global;
 mod helpers;
 mod jobs;
+mod lanes;
 mod listen;
 mod manager;
 mod node;

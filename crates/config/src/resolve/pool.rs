@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::{new_file, priority, rlimit_files};
-use super::{application, applications, confine, listen, manager, worker_script};
+use super::{application, applications, confine, lanes, listen, manager, worker_script};
 use crate::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
 use crate::draft::{ApplicationDraft, ApplicationsDraft, PoolDraft, PoolText};
 use crate::error::{Kind, Location};
@@ -72,6 +72,14 @@ pub(super) fn resolve(
         _ => manager::resolve(text, memory, report),
     };
     let is_ordinary = applications == Some(None);
+    let has_autopilot = is_ordinary && draft.max_children.is_auto();
+    let application = application::resolve(text, report);
+    let lanes = match (&application, pm) {
+        (Some(application), Some(pm)) => lanes::resolve(text, application, pm.max_children(), report),
+        _ => None,
+    };
+    let extra = lanes.as_ref().map_or(0, |lanes| lanes.extra);
+    let pm = pm.map(|pm| if has_autopilot { pm } else { pm.with_more(extra) });
     positive(&draft.push_timeout, super::jobs::DEFAULT_PUSH_TIMEOUT, report);
     Some(Pool {
         name: text.name.clone(),
@@ -97,6 +105,7 @@ pub(super) fn resolve(
             limits: limits(draft, report),
         },
         overload: overload(draft),
+        lanes,
         retirement: retirement(text, report),
         replacement: Replacement {
             reload: draft.reload.or(ReloadWhen::Changed),
@@ -111,10 +120,10 @@ pub(super) fn resolve(
             .and_then(|listen| listen::http(text, listen, report))
             .map(Box::new),
         logs: logs(text, report),
-        application: application::resolve(text, report)?,
+        application: application?,
         applications: applications?.map(Box::new),
         listen: listen?,
-        has_autopilot: is_ordinary && draft.max_children.is_auto(),
+        has_autopilot,
         pm: pm?,
     })
 }

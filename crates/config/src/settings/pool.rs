@@ -10,8 +10,8 @@ use super::sections::Section::Pool;
 use crate::LogLevel::{Alert, Error};
 use crate::flat_keys::{Entries, Field};
 use crate::units::{
-    AbandonedRule, Children, Core, FileMode, Flag, Manager, QueueLimit, Reload, Routing, Size, Text, Texts,
-    Time, Whole,
+    AbandonedRule, Children, Core, FileMode, Flag, LaneReserve, LaneRules, Manager, QueueLimit, Reload,
+    Routing, Size, Text, Texts, Time, Whole,
 };
 
 section! {
@@ -201,6 +201,15 @@ section! {
         abandoned_keep: Field<Texts> = key("abandoned_keep", "list", r#"`["/wp-cron.php", "/cron.php"]`"#,
             "ends of paths whose requests run without a client")
             .in_php_fpm("all run"),
+        lanes: Field<LaneRules> = key("lanes", r#"`"off"`, `"wordpress"`, or an array of rules"#, r#"`"off"`"#,
+            "classes of requests in one pool: bots and background work leave workers idle for people. A rule is `{ lane, uri, method, cookie, no_cookie, agent }`; the first that fits counts. See [Lanes](../howto/lanes.md)")
+            .in_php_fpm("none"),
+        lane_reserve: Field<LaneReserve> = key("lane_reserve", r#"number, 1 or more, or `"auto"`"#, r#"`"auto"`"#,
+            "how many workers the lanes `background` and `bots` leave idle; `\"auto\"`: as many as people need, at most half")
+            .in_php_fpm("none"),
+        lane_extra: Field<Flag> = key("lane_extra", "true or false", "`true`",
+            "whether as many workers as are left idle come on top of `max_children`, where memory has room")
+            .in_php_fpm("none"),
         params_bytes: Field<Size> = key("limits.params_bytes", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#,
             "most bytes of the names and values of one request's parameters")
             .in_php_fpm("fixed"),

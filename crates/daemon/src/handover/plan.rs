@@ -10,7 +10,7 @@ use forkyard_protocol::handover::document::{
 };
 use forkyard_protocol::handover::names;
 use forkyard_runtimes::http::table_pages;
-use forkyard_scoreboard::layout::{header::MAX_SLOTS, pages, pages_without_numbers};
+use forkyard_scoreboard::layout::{header::MAX_SLOTS, pages, pages_with_lanes, pages_without_numbers};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The descriptors and processes that exist.
@@ -85,8 +85,10 @@ impl Plan {
             return;
         }
         let queue = names::queue(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
+        let lanes = names::lanes(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
         self.pools.push(SavedPool {
             has_queue: pool.has_queue && queue == [true, true],
+            has_lanes: pool.has_lanes && lanes == [true; 4],
             http: (pool.http.clone())
                 .filter(|_| facts.kinds.get(&names::http(pool.id)) == Some(&Kind::Listener)),
             ..pool.clone()
@@ -156,17 +158,18 @@ fn wrong(generation: &SavedGeneration, facts: &Facts) -> Option<String> {
     if generation.slots == 0 || generation.slots as usize > MAX_SLOTS {
         return Some("the number of slots".into());
     }
-    let kinds = [
+    let kinds: [&[Kind]; 5] = [
         // Scoreboards of older masters have no numbers and keep no requests.
-        [
+        &[
             Kind::Memory(pages(slots)),
+            Kind::Memory(pages_with_lanes(slots)),
             Kind::Memory(pages_without_numbers(slots)),
         ],
         // Older masters used a pipe.
-        [Kind::Stream, Kind::PipeOut],
-        [Kind::Stream, Kind::PipeIn],
-        [Kind::Stream; 2],
-        [Kind::Stream; 2],
+        &[Kind::Stream, Kind::PipeOut],
+        &[Kind::Stream, Kind::PipeIn],
+        &[Kind::Stream],
+        &[Kind::Stream],
     ];
     names::of_generation(generation.id)
         .into_iter()
@@ -254,6 +257,7 @@ mod tests {
                 file: Some((1, 2)),
                 serving: Some(4),
                 has_queue: true,
+                has_lanes: false,
                 http: None,
                 counters: PoolCounters::default(),
                 had: None,

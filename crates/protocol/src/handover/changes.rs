@@ -113,6 +113,7 @@ mod tests {
             http: None,
             serving: Some(serving),
             has_queue: false,
+            has_lanes: false,
             counters: PoolCounters::default(),
             had: None,
         }

@@ -74,6 +74,8 @@ pub struct SavedPool {
     pub http: Option<HttpSocket>,
     pub serving: Option<u32>,
     pub has_queue: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_lanes: bool,
     /// Counters of generations that are gone.
     #[serde(default)]
     #[serde(rename = "tally")]

@@ -29,6 +29,11 @@ pub fn queue(pool: u32) -> [String; 2] {
     [format!("p{pool}.qo"), format!("p{pool}.qi")]
 }
 
+/// The ends of the queues of a pool's lanes: two socket pairs.
+pub fn lanes(pool: u32) -> [String; 4] {
+    ["h0", "h1", "l0", "l1"].map(|end| format!("p{pool}.q{end}"))
+}
+
 pub fn board(generation: u32) -> String {
     format!("g{generation}.b")
 }

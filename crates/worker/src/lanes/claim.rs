@@ -5,18 +5,7 @@
 //! before this claim was there, and begin: the lower slot looks again until that is decided.
 
 use super::Load;
-
-/// What a worker's page says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Mark {
-    /// No request, or none that has begun.
-    #[default]
-    Idle,
-    High,
-    /// It wants to begin a low request.
-    Claims,
-    Low,
-}
+use forkyard_scoreboard::lanes::Mark;
 
 /// What a worker with a claim does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +22,8 @@ pub fn judge(marks: impl IntoIterator<Item = Mark>, own: usize, total: u32, rese
     for (slot, mark) in marks.into_iter().enumerate() {
         match mark {
             Mark::Idle => {}
-            Mark::High => high += 1,
-            Mark::Low => sure += 1,
+            Mark::Runs(lane) if lane.is_high() => high += 1,
+            Mark::Runs(_) => sure += 1,
             Mark::Claims if slot < own => sure += 1,
             Mark::Claims if slot == own => {}
             Mark::Claims => open += 1,

@@ -12,43 +12,31 @@
 //! Among the lanes of a class, the one begins that has had the least time for its weight.
 
 mod claim;
-mod reserve;
+mod classes;
+mod priority;
+mod queues;
 mod shares;
+mod sorting;
 #[cfg(test)]
 mod tests;
 
-pub use claim::{Mark, Verdict, judge};
-pub use reserve::Reserve;
+pub use claim::{Verdict, judge};
+pub(crate) use classes::PARAM;
+pub use forkyard_protocol::lanes::Lane;
+pub use forkyard_scoreboard::lanes::Mark;
+pub use forkyard_scoreboard::reserve::Reserve;
+pub(crate) use queues::LaneQueues;
 pub use shares::Shares;
 
 /// How many workers low lanes have in any case.
 const FLOOR: u32 = 1;
 
-/// A class of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Lane {
-    /// Requests that must not wait behind requests of other people.
-    First,
-    /// Every request without a rule.
-    People,
-    Background,
-    Bots,
-}
-
-impl Lane {
-    pub const ALL: [Lane; 4] = [Lane::First, Lane::People, Lane::Background, Lane::Bots];
-
-    pub fn is_high(self) -> bool {
-        matches!(self, Lane::First | Lane::People)
-    }
-
-    /// Returns the lane's part of the time, against the other lanes of its class.
-    fn weight(self) -> u32 {
-        match self {
-            Lane::First | Lane::People => 4,
-            Lane::Background => 2,
-            Lane::Bots => 1,
-        }
+/// Returns the lane's part of the time, against the other lanes of its class.
+fn weight(lane: Lane) -> u32 {
+    match lane {
+        Lane::First | Lane::People => 4,
+        Lane::Background => 2,
+        Lane::Bots => 1,
     }
 }
 

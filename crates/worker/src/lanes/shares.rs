@@ -1,6 +1,6 @@
 //! How much time each lane has had.
 
-use super::{Lane, PerLane};
+use super::{Lane, PerLane, weight};
 use std::time::Duration;
 
 /// The busy time of each lane, divided by its weight.
@@ -13,7 +13,15 @@ impl Shares {
     /// Counts time that a request of the lane kept a worker busy, in parts while it runs.
     pub fn pay(&mut self, lane: Lane, busy: Duration) {
         let paid = self.paid.get_mut(lane);
-        *paid = paid.saturating_add(busy / lane.weight());
+        *paid = paid.saturating_add(busy / weight(lane));
+    }
+
+    pub(super) fn paid(&self, lane: Lane) -> &Duration {
+        self.paid.get(lane)
+    }
+
+    pub(super) fn set(&mut self, lane: Lane, paid: Duration) {
+        *self.paid.get_mut(lane) = paid;
     }
 
     /// Takes back the credit of a lane that had no requests. `active`: the lanes that have some.

@@ -236,6 +236,11 @@ impl Pools {
                 .map(|(out, into)| (Guarded::with_descriptors(out), Guarded::with_descriptors(into))),
             _ => None,
         };
+        let [a, b, c, d] = names::lanes(pool.id);
+        let lanes = match pool.has_lanes {
+            true => Some([take(&a)?, take(&b)?, take(&c)?, take(&d)?].map(Guarded::with_descriptors)),
+            false => None,
+        };
         let known = in_force.pool(&pool.name);
         let backlog = known.map_or(-1, |known| known.listen.backlog);
         let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
@@ -245,6 +250,7 @@ impl Pools {
             http: http.transpose()?,
             listener: Some(listener?),
             queue,
+            lanes,
             left_at: pool.had.map(|had| Tick::from_nanos(had.left_at)),
             had: pool.had,
             ..RunningPool::default()

@@ -145,6 +145,7 @@ impl<'e> LeftState<'e> {
             all.extend(pool.named_listener(*id));
             all.extend(pool.named_http(*id));
             all.extend(pool.named_queue(*id));
+            all.extend(pool.named_lanes(*id));
         }
         for (id, listener) in self.reporters.listeners() {
             all.push((names::status(id.0), &listener.socket));
@@ -192,6 +193,7 @@ impl Pools {
             }),
             serving: manager.serving(id).map(|generation| generation.0),
             has_queue: pool.queue.is_some(),
+            has_lanes: pool.lanes.is_some(),
             counters,
             had: self.had(pool),
         })

@@ -228,7 +228,8 @@ impl Context {
         let pool = generation.pool;
         self.handover.keep(generation.named(id));
         self.handover.generation_changed(id);
-        self.open_queue(pool)
+        self.open_queue(pool)?;
+        self.open_lanes(id)
     }
 }
 
@@ -307,10 +308,10 @@ impl Pools {
         match &pool.listener {
             Some(listener) => {
                 let http = pool.http.as_ref().map(|http| &*http.socket);
-                generation.context(&listener.socket, http, queue)
+                generation.context(&listener.socket, http, (queue, pool.lanes.as_ref()))
             }
             // Its workers get their connections from a router.
-            None => generation.context(&null()?, None, queue),
+            None => generation.context(&null()?, None, (queue, None)),
         }
     }
 }

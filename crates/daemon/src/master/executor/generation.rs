@@ -229,7 +229,11 @@ impl Generation {
             Some(resources) => resources.pipes = Some(pipes),
             None => {
                 let name = format!("forkyard {}", self.settings.pool.name);
-                let board = Board::create(&name, self.settings.slots as usize)?;
+                let slots = self.settings.slots as usize;
+                let board = match self.settings.pool.lanes {
+                    Some(_) => Board::create_with_lanes(&name, slots)?,
+                    None => Board::create(&name, slots)?,
+                };
                 self.resources = Some(Box::new(Resources::new(board, Some(pipes))));
             }
         }
@@ -330,7 +334,7 @@ impl Generation {
         &self,
         listener: &OwnedFd,
         http: Option<&OwnedFd>,
-        queue: &(Guarded, Guarded),
+        (queue, lanes): (&(Guarded, Guarded), Option<&[Guarded; 4]>),
     ) -> Result<GenerationContext, Error> {
         let pipes = self.connected()?;
         let memory = self.resources.as_ref().ok_or_else(closed)?.board.memory();
@@ -340,6 +344,11 @@ impl Generation {
         let group = group.map_err(|error| Error::new("open", error.to_string(), Errno::EACCES))?;
         let http = http.filter(|_| self.settings.pool.http_listen.is_some());
         let access = pipes.access.as_ref();
+        let lanes = lanes.filter(|_| settings.pool.lanes.is_some());
+        let lanes = match lanes {
+            Some([a, b, c, d]) => Some([copy(a)?, copy(b)?, copy(c)?, copy(d)?]),
+            None => None,
+        };
         Ok(GenerationContext {
             settings,
             listener: copy(listener)?,
@@ -351,6 +360,7 @@ impl Generation {
             board_readable: memory.readable()?,
             http: http.map(copy).transpose()?,
             group: group.map(OwnedFd::from),
+            lanes,
             access: access.map(|handout| copy(handout.shelf())).transpose()?,
         })
     }

@@ -30,6 +30,7 @@ mod helpers;
 mod history;
 mod jobs;
 mod jobs_tcp;
+mod lanes;
 mod logs;
 mod make;
 mod numbers;

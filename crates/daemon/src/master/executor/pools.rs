@@ -62,6 +62,8 @@ pub(super) struct RunningPool {
     pub(super) http: Option<Listener>,
     /// The hand-off queue of kept connections: out, in. Created with the first process.
     pub(super) queue: Option<(Guarded, Guarded)>,
+    /// The ends of the lanes' queues.
+    pub(super) lanes: Option<[Guarded; 4]>,
     pub(super) watched: bool,
     /// The generation that the core got last.
     pub(super) latest: Option<GenerationId>,
@@ -86,7 +88,12 @@ impl RunningPool {
     pub(super) fn queued(&self, whether: bool) -> Option<u32> {
         let waits = |fd: &Guarded| socket::wait(fd.as_fd(), socket::Readiness::Readable, Duration::ZERO);
         let sockets = self.listener.iter().chain(&self.http).map(|it| &it.socket);
-        let all = sockets.chain(self.queue.as_ref().map(|(out, _)| out));
+        let queues = self
+            .queue
+            .iter()
+            .map(|(out, _)| out)
+            .chain(self.lanes.iter().flatten());
+        let all = sockets.chain(queues);
         match all.map(waits).all(|waits| waits.is_ok_and(|waits| !waits)) {
             true => self.listener.is_some().then_some(0),
             false if whether && self.listener.is_some() => Some(1),
@@ -177,6 +184,7 @@ impl Context {
         let Some(mut generation) = self.pools.generations.remove(&id) else {
             return;
         };
+        self.close_lanes(generation.pool);
         generation.rest_app_log(&mut self.services.sources);
         self.services.cause(Effect::GenerationDropped(id));
         if generation.share.is_some() {
@@ -210,8 +218,8 @@ impl Context {
             }
             let http = pool.http.iter().map(|_| names::http(id.0));
             let listener = std::iter::once(names::listener(id.0));
-            self.handover
-                .unkeep(listener.chain(http).chain(names::queue(id.0)));
+            let queues = names::queue(id.0).into_iter().chain(names::lanes(id.0));
+            self.handover.unkeep(listener.chain(http).chain(queues));
         }
     }
 }

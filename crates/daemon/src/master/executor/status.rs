@@ -94,6 +94,7 @@ impl StatusSource<'_> {
                     .map(Box::new),
                 periods: Vec::new(),
                 advice: self.context.advice(*id, &resources).map(Box::new),
+                lanes: all.lanes(*id, now).map(Box::new),
                 memory: None,
                 orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                 failed_starts: all.errors.count(&pool.name),

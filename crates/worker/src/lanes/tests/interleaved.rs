@@ -1,6 +1,6 @@
 //! All orders of the steps of three workers, with a death before each.
 
-use super::super::{Load, Mark, Verdict, judge};
+use super::super::{Lane, Load, Mark, Verdict, judge};
 use std::collections::HashSet;
 
 const WORKERS: usize = 3;
@@ -50,7 +50,7 @@ impl State {
         let mut next = match self.steps[worker] {
             Step::Free => vec![
                 self.with(worker, Mark::Claims, Step::Looks(0, Marks::default())),
-                self.with(worker, Mark::High, Step::Runs),
+                self.with(worker, Mark::Runs(Lane::People), Step::Runs),
             ],
             Step::Looks(slot, mut seen) if slot < WORKERS => {
                 seen[slot] = self.marks[slot];
@@ -73,16 +73,17 @@ impl State {
         match judge(*seen, worker, pool.total, pool.reserve) {
             Verdict::Begin => {
                 let slots = 0..WORKERS;
-                let high = slots.filter(|slot| self.early[*slot] && self.marks[*slot] == Mark::High);
+                let high =
+                    slots.filter(|slot| self.early[*slot] && self.marks[*slot] == Mark::Runs(Lane::People));
                 let high = high.count();
                 let load = Load {
                     high: u32::try_from(high).unwrap(),
-                    low: self.count(Mark::Low),
+                    low: self.count(Mark::Runs(Lane::Bots)),
                     total: pool.total,
                     reserve: pool.reserve,
                 };
                 assert!(load.admits_low(), "{pool:?}: worker {worker} begins in {self:?}");
-                let mut state = self.with(worker, Mark::Low, Step::Runs);
+                let mut state = self.with(worker, Mark::Runs(Lane::Bots), Step::Runs);
                 state.has_begun = true;
                 state
             }
@@ -110,7 +111,13 @@ fn explore(first: Vec<State>, pool: Pool, is_wanted: impl Fn(&State) -> bool) ->
 
 fn start(early: [bool; WORKERS]) -> State {
     State {
-        marks: early.map(|is_high| if is_high { Mark::High } else { Mark::Idle }),
+        marks: early.map(|is_high| {
+            if is_high {
+                Mark::Runs(Lane::People)
+            } else {
+                Mark::Idle
+            }
+        }),
         steps: early.map(|is_high| if is_high { Step::Runs } else { Step::Free }),
         early,
         has_begun: false,

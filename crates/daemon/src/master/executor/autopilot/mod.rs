@@ -164,6 +164,9 @@ impl Context {
             gate.limit_to(choice.most.min(places) as usize, clock::now());
         }
         self.services.tell(Event::Chosen(id, choice));
+        if !generation.settings.pool.has_autopilot {
+            return;
+        }
         let logged = generation.logged_choice.unwrap_or(before.most);
         if choice.most.abs_diff(logged) * 10 >= logged.max(1) && choice.most != logged {
             generation.logged_choice = Some(choice.most);
@@ -174,7 +177,12 @@ impl Context {
     /// Returns the choice for a new generation of a pool; `None`: its number is the operator's.
     pub(super) fn first_choice(&mut self, pool: &Arc<Pool>) -> Option<Choice> {
         if !pool.has_autopilot {
-            return None;
+            let lanes = pool.lanes.as_ref().filter(|lanes| lanes.extra > 0)?;
+            let number = pool.pm.max_children() - lanes.extra;
+            return Some(Choice {
+                most: number + lanes.reserve.unwrap_or(1).min(lanes.extra),
+                may_fork: true,
+            });
         }
         let flight = self.autopilots.flight(pool);
         let most = flight.pilot.decision().most;
@@ -204,7 +212,10 @@ impl Context {
             u32::MAX
         };
         Some(Advice {
-            max_children: generation.most_workers(),
+            max_children: match settings.has_autopilot {
+                true => generation.most_workers(),
+                false => generation.number(),
+            },
             chosen: decision.most.min(most),
             because: decision.reason.to_string(),
             has_looked: flight.is_some_and(|flight| flight.has_looked),
@@ -270,7 +281,7 @@ impl Pools {
     pub(super) fn has_autopilot(&self, id: PoolId) -> bool {
         let serving = self.by_id.get(&id).and_then(|pool| pool.serving);
         let generation = serving.and_then(|id| self.generations.get(&id));
-        generation.is_some_and(|generation| generation.choice.is_some())
+        generation.is_some_and(|generation| generation.settings.pool.has_autopilot)
     }
 
     fn serving_named(&self, name: &str) -> Option<GenerationId> {
@@ -311,6 +322,8 @@ impl Pools {
                 used,
             } = self.room(id, generation, resources);
             flight.has_looked = true;
+            // Low requests wait although workers are idle.
+            let has_parked = pool.has_parked();
             let has_queue = waiting > 0 || work.waited > 0.0;
             flight.pilot.second(&Second {
                 elapsed: work.elapsed,
@@ -322,7 +335,11 @@ impl Pools {
                 live,
                 busy,
                 waiting,
-                full: if has_queue { work.saturated } else { 0.0 },
+                full: match (has_parked, has_queue) {
+                    (true, _) => 1.0,
+                    (false, true) => work.saturated,
+                    (false, false) => 0.0,
+                },
                 done: work.done,
                 run: work.run,
                 queued: work.queued,
@@ -332,7 +349,7 @@ impl Pools {
             });
         }
         let is_over = calm >= CALM;
-        let mut choice = generation.next_choice(flight.pilot.decision());
+        let mut choice = generation.next_choice(flight.pilot.decision(), now);
         if is_over {
             // Nobody looks when there is room again.
             choice = choice.map(|choice| Choice {
@@ -380,12 +397,33 @@ impl Generation {
         self.choice.map_or(most, |choice| choice.most.min(most))
     }
 
-    /// Returns the choice that follows from a decision; `None`: the number is the operator's.
-    fn next_choice(&self, decision: &Decision) -> Option<Choice> {
+    /// Returns the operator's `max_children`.
+    fn number(&self) -> u32 {
+        let pool = &self.settings.pool;
+        let extra = pool.lanes.as_ref().map_or(0, |lanes| lanes.extra);
+        pool.pm.max_children().saturating_sub(extra).max(1)
+    }
+
+    /// Returns the choice that follows from a decision; `None`: the number is the operator's, without workers for lanes on
+    /// top.
+    fn next_choice(&self, decision: &Decision, now: Tick) -> Option<Choice> {
         let before = self.choice?;
-        let most = decision.most.clamp(1, self.settings.pool.pm.max_children());
-        let is_static = matches!(self.settings.pool.pm, ProcessManager::Static { .. });
         let is_memory = matches!(decision.reason, Reason::Memory { .. } | Reason::Pressure);
+        let extra = if is_memory { 0 } else { self.lane_extra(now) };
+        if !self.settings.pool.has_autopilot {
+            let number = self.number();
+            return Some(Choice {
+                most: match (is_memory, decision.may_fork) {
+                    (true, _) => decision.most.clamp(number, before.most.max(number)),
+                    (false, true) => number + extra,
+                    (false, false) => before.most,
+                },
+                may_fork: true,
+            });
+        }
+        let most = decision.most.saturating_add(extra);
+        let most = most.clamp(1, self.settings.pool.pm.max_children());
+        let is_static = matches!(self.settings.pool.pm, ProcessManager::Static { .. });
         Some(Choice {
             most: match (is_static, is_memory) {
                 (false, _) => most,

@@ -8,6 +8,11 @@ const LEAST: u32 = 1;
 const GROWS_AFTER: Duration = Duration::from_millis(200);
 const SHRINKS_AFTER: Duration = Duration::from_secs(20);
 
+const WORKERS: u32 = 0xffff;
+const HAS_GROWN: u64 = 1 << 16;
+const TIME_AT: u32 = 17;
+const NANOS_IN_MILLI: u64 = 1_000_000;
+
 /// A reserve that follows the demand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reserve {
@@ -24,6 +29,25 @@ impl Reserve {
             changed: now,
             has_grown: false,
         }
+    }
+
+    /// Reads it from one word of shared memory: the milliseconds of the last change, whether it grew, and the workers. 0:
+    /// new.
+    pub fn from_word(word: u64, now: Tick) -> Reserve {
+        if word == 0 {
+            return Reserve::new(now);
+        }
+        Reserve {
+            workers: (word as u32 & WORKERS).max(LEAST),
+            changed: Tick::from_nanos((word >> TIME_AT).saturating_mul(NANOS_IN_MILLI)),
+            has_grown: word & HAS_GROWN != 0,
+        }
+    }
+
+    /// Returns the word for [`Reserve::from_word`].
+    pub fn word(self) -> u64 {
+        let grown = if self.has_grown { HAS_GROWN } else { 0 };
+        (self.changed.as_nanos() / NANOS_IN_MILLI) << TIME_AT | grown | u64::from(self.workers & WORKERS)
     }
 
     pub fn workers(self) -> u32 {

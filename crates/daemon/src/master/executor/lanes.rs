@@ -1,0 +1,150 @@
+//! The queues of a pool's lanes: two socket pairs, over which its workers pass parked requests.
+
+use super::context::Context;
+use super::generation::Generation;
+use super::handover::Named;
+use super::pools::{Pools, RunningPool};
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_protocol::handover::names;
+use forkyard_protocol::lanes::{Lane, Lanes};
+use forkyard_sys::Error;
+use forkyard_sys::fd::{receive_with, send_with, set_send_buffer, socket_pair, unread};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::process::{self, Finding};
+use nix::sys::socket::SockType;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Holds a thousand parked connections.
+const SEND_BUFFER: usize = 2 << 20;
+/// Bytes of a message about a parked connection.
+const MESSAGE_BYTES: usize = 25;
+/// More are never parked.
+const MOST_PARKED: usize = 4 * 1_024;
+
+impl RunningPool {
+    /// The ends of the lanes' queues in the descriptor store.
+    pub(super) fn named_lanes(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
+        let lanes = self.lanes.iter().filter(|_| self.listener.is_some());
+        lanes.flat_map(move |ends| names::lanes(id.0).into_iter().zip(ends.iter().map(|end| &**end)))
+    }
+
+    /// How many connections are parked, by lane.
+    fn parked(&self) -> [u32; 4] {
+        let Some(ends) = &self.lanes else { return [0; 4] };
+        let parked = |lane: Lane| unread(ends[lane.index() ^ 1].as_fd()) / MESSAGE_BYTES;
+        Lane::ALL.map(|lane| u32::try_from(parked(lane)).unwrap_or(u32::MAX))
+    }
+
+    /// Whether connections are parked.
+    pub(super) fn has_parked(&self) -> bool {
+        self.parked().into_iter().any(|count| count > 0)
+    }
+}
+
+impl Context {
+    /// Creates the queues of a pool's lanes, if its generation has lanes.
+    pub(super) fn open_lanes(&mut self, id: GenerationId) -> Result<(), Error> {
+        let Some(generation) = self.pools.generations.get(&id) else {
+            return Ok(());
+        };
+        let (pool_id, has_lanes) = (generation.pool, generation.settings.pool.lanes.is_some());
+        let Some(pool) = self.pools.by_id.get_mut(&pool_id).filter(|_| has_lanes) else {
+            return Ok(());
+        };
+        if pool.lanes.is_some() {
+            return Ok(());
+        }
+        let (high, low) = (
+            socket_pair(SockType::SeqPacket)?,
+            socket_pair(SockType::SeqPacket)?,
+        );
+        let ends = [high.0, high.1, low.0, low.1];
+        for end in &ends {
+            // Without the right to a larger buffer, fewer connections are parked.
+            set_send_buffer(end.as_fd(), SEND_BUFFER)?;
+        }
+        pool.lanes = Some(ends.map(Guarded::with_descriptors));
+        self.handover.keep(pool.named_lanes(pool_id));
+        self.handover.pool_changed(pool_id);
+        Ok(())
+    }
+
+    /// Closes the queues of a pool whose generations have no lanes any more. Parked connections go into the hand-off
+    /// queue.
+    pub(super) fn close_lanes(&mut self, id: PoolId) {
+        let has_lanes = |generation: &Generation| generation.settings.pool.lanes.is_some();
+        if self.pools.generations.of(&id).any(|(_, it)| has_lanes(it)) {
+            return;
+        }
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
+            return;
+        };
+        let Some(ends) = pool.lanes.take() else { return };
+        if let Some((_, queue_in)) = &pool.queue {
+            pass_on(&pool.name, &ends, queue_in);
+        }
+        self.handover.unkeep(names::lanes(id.0));
+        self.handover.pool_changed(id);
+    }
+}
+
+/// A child passes parked connections to the hand-off queue: the close of a client's connection can block.
+fn pass_on(pool: &str, ends: &[Guarded; 4], queue_in: &Guarded) {
+    let kept = [
+        ends[0].as_fd(),
+        ends[1].as_fd(),
+        ends[2].as_fd(),
+        ends[3].as_fd(),
+        queue_in.as_fd(),
+    ];
+    let is_passed = process::within_a_moment_with(pool, &kept, || {
+        for end in &kept[..4] {
+            for _ in 0..MOST_PARKED {
+                let mut note = [0; MESSAGE_BYTES];
+                let Ok(received) = receive_with(*end, &mut note, false) else {
+                    break;
+                };
+                let sockets: Vec<_> = received.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+                if sockets.is_empty() || send_with(kept[4], &note[..received.bytes], &sockets).is_err() {
+                    break;
+                }
+            }
+        }
+        Finding::from(Vec::new())
+    });
+    if is_passed.is_none() {
+        log::error!("[pool {pool}] requests that waited in its lanes are lost");
+    }
+}
+
+impl Pools {
+    /// Returns the numbers of a pool's lanes; `None`: it has none.
+    pub(super) fn lanes(&self, id: PoolId, now: Tick) -> Option<Lanes> {
+        let pool = self.by_id.get(&id)?;
+        let generation = self.generations.get(&pool.serving?)?;
+        let settings = generation.settings.pool.lanes.as_ref()?;
+        let pages = generation.resources.as_ref()?.board.lanes()?;
+        let mut numbers = pages.read();
+        for (lane, parked) in numbers.each_mut().into_iter().zip(pool.parked()) {
+            lane.parked = parked;
+        }
+        numbers.reserve = settings
+            .reserve
+            .unwrap_or_else(|| pages.idle_workers(now))
+            .min(generation.most_workers());
+        Some(numbers)
+    }
+}
+
+impl Generation {
+    /// How many workers come on top of `max_children`, as its workers want.
+    pub(super) fn lane_extra(&self, now: Tick) -> u32 {
+        let Some(lanes) = &self.settings.pool.lanes else {
+            return 0;
+        };
+        let pages = self.resources.as_ref().and_then(|it| it.board.lanes());
+        let wanted = pages.map_or(1, |pages| pages.idle_workers(now));
+        lanes.reserve.unwrap_or(wanted).min(lanes.extra)
+    }
+}
