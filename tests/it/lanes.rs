@@ -64,6 +64,15 @@ struct Site {
 
 impl Site {
     fn start(application: &'static Application, settings: &str, address: Option<String>) -> Site {
+        Site::start_as(&["run"], application, settings, address)
+    }
+
+    fn start_as(
+        arguments: &[&str],
+        application: &'static Application,
+        settings: &str,
+        address: Option<String>,
+    ) -> Site {
         place_library();
         let root = directory();
         let path = root.path();
@@ -76,7 +85,7 @@ impl Site {
                     path.join("forkyard.toml"),
                     configuration(path, application, settings, &address),
                 );
-                Daemon::launch(path, forkyard(&["run"], path))
+                Daemon::launch(path, forkyard(arguments, path))
             },
             address,
             root,
@@ -89,7 +98,7 @@ impl Site {
         let path = self.root.path();
         let text = configuration(path, self.application, settings, &self.address);
         write_file(path.join("forkyard.toml"), text);
-        self.daemon.reload_until("ready to handle connections");
+        self.daemon.reload_until("reload done");
     }
 
     fn client(&self) -> Client {
@@ -193,5 +202,211 @@ fn bots_wait_and_people_do_not() {
             assert_eq!(counts, [1, 3, 0, 7], "{what}");
             assert_eq!(lanes.bots.parked, 0, "{what}");
         }
+    }
+}
+
+const BOTS: &str = "lanes = [{ lane = \"bots\", agent = \"*bot*\" }]\n";
+
+fn php() -> &'static Application {
+    &APPLICATIONS[0]
+}
+
+/// A single worker of a low lane begins its requests in the order in which they came, on new and on kept connections.
+#[test]
+fn the_order_within_a_lane_stays() {
+    let settings = format!("pm = \"static\"\nmax_children = 2\nlane_extra = false\n{BOTS}");
+    let site = Site::start(php(), &settings, None);
+    // Kept connections have had an answer before.
+    let mut kept: Vec<Client> = (0..3).map(|_| site.client().kept()).collect();
+    for client in &mut kept {
+        let params = site.params("k", Lane::People);
+        assert_eq!(client.request(&params, b"").expect("an answer").body(), "done");
+    }
+    let held = site.hold("h", Lane::Bots);
+    let mut parked = Vec::new();
+    for number in 0..20 {
+        let params = site.params(&format!("b{number}"), Lane::Bots);
+        let client = match kept.pop().filter(|_| number % 2 == 0) {
+            Some(mut client) => {
+                client.send(&params, b"").expect("send");
+                client
+            }
+            None => site.send(&params),
+        };
+        parked.push(client);
+        site.wait_for_parked(Lane::Bots, number + 1);
+    }
+    site.release();
+    answered(held);
+    parked.into_iter().for_each(answered);
+    let expected: Vec<String> = (0..20).map(|number| format!("b{number}")).collect();
+    assert_eq!(site.begun().split_off(4), expected);
+}
+
+/// Killed workers, reloads and a killed master lose no parked request.
+#[test]
+fn parked_requests_survive_workers_reloads_and_masters() {
+    for (manager, what) in MANAGERS.iter().zip(["kill", "reload", "master"]) {
+        let settings = format!("{manager}max_children = 2\n{BOTS}");
+        let arguments: &[&str] = if what == "master" {
+            &["run", "--keeper"]
+        } else {
+            &["run"]
+        };
+        let mut site = Site::start_as(arguments, php(), &settings, None);
+        let held = [site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
+        let count = 120;
+        let parked: Vec<Client> = (0..count)
+            .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
+            .collect();
+        site.wait_for_parked(Lane::Bots, count);
+        match what {
+            "kill" => {
+                for worker in site.daemon.workers("www") {
+                    kill(Pid::from_raw(worker as i32), Signal::SIGKILL).expect("kill");
+                }
+                site.release();
+                for mut client in held {
+                    let answer = client.answer();
+                    assert!(answer.is_ok_and(|answer| !answer.ended), "its worker was killed");
+                }
+            }
+            "reload" => {
+                site.reload_with(&settings.replace("max_children = 2", "max_children = 3"));
+                site.release();
+                held.into_iter().for_each(answered);
+            }
+            _ => {
+                let before = site.daemon.kept_master();
+                kill(Pid::from_raw(before as i32), Signal::SIGKILL).expect("kill");
+                site.daemon.next_kept_master(before);
+                site.release();
+                held.into_iter().for_each(answered);
+            }
+        }
+        parked.into_iter().for_each(answered);
+        let mut begun = site.begun();
+        begun.retain(|name| name.starts_with('b'));
+        begun.sort();
+        begun.dedup();
+        assert_eq!(begun.len(), count as usize, "{what}");
+        assert_eq!(site.lane(Lane::Bots).parked, 0, "{what}");
+    }
+}
+
+/// A pool that has no lanes any more serves the requests that were parked.
+#[test]
+fn a_pool_that_drops_its_lanes_serves_what_was_parked() {
+    let settings = format!("pm = \"static\"\nmax_children = 2\n{BOTS}");
+    let mut site = Site::start(php(), &settings, None);
+    let held = [site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
+    let parked: Vec<Client> = (0..30)
+        .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
+        .collect();
+    site.wait_for_parked(Lane::Bots, 30);
+    site.reload_with("pm = \"static\"\nmax_children = 2\n");
+    site.release();
+    held.into_iter().for_each(answered);
+    parked.into_iter().for_each(answered);
+}
+
+/// A flood of bots is refused beyond the bound, people are not.
+#[test]
+fn too_many_bots_are_refused() {
+    let settings = format!("pm = \"static\"\nmax_children = 2\nrlimit_files = 256\n{BOTS}");
+    let site = Site::start(php(), &settings, None);
+    let held = [site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
+    let parked: Vec<Client> = (0..64)
+        .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
+        .collect();
+    site.wait_for_parked(Lane::Bots, 64);
+    for number in 0..5 {
+        let answer = site
+            .send(&site.params(&format!("r{number}"), Lane::Bots))
+            .answer();
+        let answer = answer.expect("an answer");
+        assert_starts(&answer.status(), "503");
+        assert_contains(&answer.text(), "Retry-After: ");
+        answered(site.send(&site.params("p", Lane::People)));
+    }
+    assert_eq!(site.lane(Lane::Bots).refused, 5);
+    site.release();
+    held.into_iter().for_each(answered);
+    parked.into_iter().for_each(answered);
+}
+
+/// A parked request whose client has left does not begin.
+#[test]
+fn parked_requests_that_nobody_waits_for_do_not_begin() {
+    let settings = format!("pm = \"static\"\nmax_children = 2\nlane_extra = false\n{BOTS}");
+    let site = Site::start(php(), &settings, None);
+    let held = site.hold("h", Lane::Bots);
+    let left: Vec<Client> = (0..10)
+        .map(|number| site.send(&site.params(&format!("left{number}"), Lane::Bots)))
+        .collect();
+    let stays = site.send(&site.params("stays", Lane::Bots));
+    site.wait_for_parked(Lane::Bots, 11);
+    drop(left);
+    // Requests are skipped after a second.
+    let sent = Instant::now();
+    wait_until("a second", || sent.elapsed() > Duration::from_millis(1_100));
+    site.release();
+    answered(held);
+    answered(stays);
+    assert_eq!(site.begun(), ["h", "stays"]);
+    assert_eq!(site.lane(Lane::Bots).requests, 12);
+}
+
+/// The operator's mistakes, with what is right.
+#[test]
+fn wrong_lanes_are_named() {
+    for (settings, application, expected) in [
+        ("lanes = \"wordpres\"", "", "lanes: \"wordpres\" is not \"off\", \"wordpress\""),
+        ("lanes = []", "", "write [{ lane = \"bots\""),
+        ("lanes = [{ agent = \"*bot*\" }]", "", "has a rule without a lane"),
+        (
+            "lanes = [{ lane = \"robots\" }]",
+            "",
+            "\"first\", \"people\", \"background\" or \"bots\"",
+        ),
+        (
+            "lanes = [{ lane = \"bots\", agents = \"x\" }]",
+            "",
+            "unknown key \"agents\"",
+        ),
+        ("lanes = [{ lane = \"bots\", uri = \"x\" }]", "", "write \"*x\""),
+        (
+            "lanes = [{ lane = \"bots\", agent = 7 }]",
+            "",
+            "a pattern for agent",
+        ),
+        ("lanes = \"wordpress\"\nlane_reserve = 9", "", "from 1 to 4"),
+        ("lane_reserve = 1", "", "it has no effect without lanes"),
+        (
+            "lanes = \"wordpress\"\nhttp_listen = \"127.0.0.1:1\"",
+            "",
+            "a pool with http_listen has no lanes",
+        ),
+        (
+            "lanes = \"wordpress\"",
+            "runtime = \"asgi\"\nroot = \"ROOT\"\n",
+            "several requests at a time have no lanes",
+        ),
+    ] {
+        let root = directory();
+        let path = root.path();
+        let application = match application {
+            "" => php().more.to_owned() + "runtime = \"php\"\n",
+            other => other.replace("ROOT", &path.display().to_string()),
+        };
+        let settings = format!("pm = \"static\"\nmax_children = 4\n{settings}\n");
+        write_file(
+            path.join("forkyard.toml"),
+            with_control(path) + &pool(path, "www", &settings, &application),
+        );
+        let output = forkyard(&["check"], path).output().expect("check");
+        let text = text_of(&output.stdout) + &text_of(&output.stderr);
+        assert_contains(&text, expected);
+        assert_contains(&text, "forkyard.toml:");
     }
 }
