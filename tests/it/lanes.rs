@@ -361,7 +361,11 @@ fn parked_requests_that_nobody_waits_for_do_not_begin() {
 #[test]
 fn wrong_lanes_are_named() {
     for (settings, application, expected) in [
-        ("lanes = \"wordpres\"", "", "lanes: \"wordpres\" is not \"off\", \"wordpress\""),
+        (
+            "lanes = \"wordpres\"",
+            "",
+            "lanes: \"wordpres\" is not \"off\", \"wordpress\"",
+        ),
         ("lanes = []", "", "write [{ lane = \"bots\""),
         ("lanes = [{ agent = \"*bot*\" }]", "", "has a rule without a lane"),
         (

@@ -5,7 +5,7 @@
 //! connections. The wait since then is a lower bound.
 
 use super::layout::{gate, header};
-use super::standing::{Bound, Standing};
+use super::standing::{self, Bound};
 use super::stopwatch;
 use forkyard_base::tick::Tick;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -290,17 +290,8 @@ impl Gate<'_> {
         if waited > bound.refused() && known < bound.refused() / 4 {
             return None;
         }
-        let (since, until) = (self.word(gate::STANDING), self.word(gate::STANDING_UNTIL));
-        let before = Standing {
-            since: Tick::from_nanos(since.load(Ordering::Relaxed)),
-            until: Tick::from_nanos(until.load(Ordering::Relaxed)),
-        };
-        let (next, stands) = before.take(waited, bound, now);
-        if next != before {
-            until.store(next.until.as_nanos(), Ordering::Relaxed);
-            since.store(next.since.as_nanos(), Ordering::Relaxed);
-        }
-        stands.then_some(bound)
+        let words = (self.word(gate::STANDING), self.word(gate::STANDING_UNTIL));
+        standing::count(words, waited, bound, now)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::header;
 use super::layout::lanes as at;
 use super::reserve::Reserve;
+use super::standing::{self, Bound};
 use forkyard_base::tick::Tick;
 use forkyard_protocol::lanes::{Lane, Lanes, WAIT_BOUNDS_MS};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -128,6 +129,14 @@ impl<'a> LanePages<'a> {
     pub fn refused(&self, lane: Lane) {
         self.word(at::REFUSED + lane.index())
             .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the wait of a parked request that is taken. Returns the bound if the lane's queue stands. `usual`: the usual
+    /// time of requests; zero: unknown.
+    pub fn standing(&self, lane: Lane, waited: Duration, usual: Duration, now: Tick) -> Option<Bound> {
+        let (since, until) = (at::STANDING + lane.index(), at::STANDING_UNTIL + lane.index());
+        let words = (self.word(since), self.word(until));
+        standing::count(words, waited, Bound::of(usual), now)
     }
 
     /// Shows whether low requests give way to others on a processor.

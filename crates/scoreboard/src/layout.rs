@@ -243,6 +243,9 @@ pub mod lanes {
     pub const BUSY: usize = 16;
     pub const REFUSED: usize = 20;
     pub const WAIT_SUM: usize = 24;
+    /// By lane: [`Standing`](super::super::standing::Standing) of its queue, in monotonic nanoseconds.
+    pub const STANDING: usize = 28;
+    pub const STANDING_UNTIL: usize = 32;
     /// By lane: a histogram of the waits.
     pub const WAITS: usize = 40;
     pub const WAITS_ROOM: usize = 16;

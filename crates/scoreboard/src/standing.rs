@@ -4,6 +4,7 @@
 //! bound, until requests that have waited so long are refused. A burst ends by itself, and is served.
 
 use forkyard_base::tick::Tick;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -87,6 +88,26 @@ impl Standing {
         let next = Standing { since, until: now };
         (next, now.since(since) >= bound.interval)
     }
+}
+
+/// Counts the wait of a request that is taken, in two words of shared memory: since and until. Returns the bound if the
+/// queue stands.
+pub(super) fn count(
+    (since, until): (&AtomicU64, &AtomicU64),
+    waited: Duration,
+    bound: Bound,
+    now: Tick,
+) -> Option<Bound> {
+    let before = Standing {
+        since: Tick::from_nanos(since.load(Ordering::Relaxed)),
+        until: Tick::from_nanos(until.load(Ordering::Relaxed)),
+    };
+    let (next, stands) = before.take(waited, bound, now);
+    if next != before {
+        until.store(next.until.as_nanos(), Ordering::Relaxed);
+        since.store(next.since.as_nanos(), Ordering::Relaxed);
+    }
+    stands.then_some(bound)
 }
 
 #[cfg(test)]

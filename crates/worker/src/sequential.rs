@@ -369,8 +369,8 @@ impl Worker {
     fn is_dead(&mut self) -> bool {
         let lanes = self.acceptor.lanes.as_deref_mut();
         let is_refused = lanes.is_some_and(LaneQueues::take_is_refused);
-        let is_low = self.acceptor.lanes.as_ref().is_some_and(|lanes| lanes.is_low());
-        let dead = match self.service.judge(is_low) {
+        let low = self.acceptor.lanes.as_deref().filter(|lanes| lanes.is_low());
+        let dead = match self.service.judge(low) {
             None if is_refused => Some(Dead::Overload),
             dead => dead,
         };

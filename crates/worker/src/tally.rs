@@ -2,6 +2,7 @@
 
 use super::access::head::AnswerHead;
 use super::dead_work::Dead;
+use super::lanes::LaneQueues;
 use super::route::RouteFinder;
 use super::service::Service;
 use super::triage;
@@ -51,21 +52,19 @@ impl Tally {
 }
 
 impl Service {
-    /// Returns why the request that has been read must not begin. `is_low`: of a lane whose waits say nothing about the
-    /// pool.
-    pub(super) fn judge(&mut self, is_low: bool) -> Option<Dead> {
+    /// Returns why the request that has been read must not begin. `lanes`: those of a parked request of a low lane.
+    pub(super) fn judge(&mut self, lanes: Option<&LaneQueues>) -> Option<Dead> {
         let (settings, taken) = (&self.settings, self.taken);
         let params = self.current.as_deref_mut()?.responder.params_mut();
         let mut times = triage::take_times(params, settings, taken);
         times.known = self.tally.waited;
-        times.is_low = is_low;
         if let Some(waited) = times.waited {
             self.has_waited(waited);
         }
         let connection = self.current()?;
         let (params, socket) = (connection.responder.params(), connection.socket());
         let waits = (self.tally.waited, &times);
-        triage::judge(&self.settings, &self.page, params, socket, waits, taken)
+        triage::judge(&self.settings, (&self.page, lanes), params, socket, waits, taken)
     }
 
     /// Takes the web server's measure of the wait.

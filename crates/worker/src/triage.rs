@@ -2,7 +2,7 @@
 
 use super::context::Settings;
 use super::dead_work::{self, Dead, Facts};
-use super::lanes;
+use super::lanes::{self, LaneQueues};
 use super::page::Page;
 use super::request_start;
 use fastcgi::Params;
@@ -25,8 +25,6 @@ pub(super) struct Times {
     pub timeout: Option<Duration>,
     /// The wait that this pool saw itself, or less.
     pub known: Duration,
-    /// It waited in the queue of a low lane.
-    pub is_low: bool,
     has_nonsense: bool,
 }
 
@@ -56,10 +54,11 @@ pub(super) fn take_times(params: &mut Params, settings: &Settings, taken: Tick) 
     times
 }
 
-/// Returns why a request must not begin, and counts it. Costs a system call only after a wait of a second.
+/// Returns why a request must not begin, and counts it. `lanes`: those of a parked request of a low lane, whose wait says
+/// nothing about the pool. Costs a system call only after a wait of a second.
 pub(super) fn judge(
     settings: &Settings,
-    page: &Page,
+    (page, lanes): (&Page, Option<&LaneQueues>),
     params: &Params,
     socket: BorrowedFd<'_>,
     (waited, times): (Duration, &Times),
@@ -80,8 +79,12 @@ pub(super) fn judge(
         ..Facts::default()
     };
     if let Some(gate) = page.gate() {
-        if rules.queue_time == QueueTime::Auto && !times.is_low {
-            facts.standing = gate.standing(waited, times.known, now).map(Bound::refused);
+        if rules.queue_time == QueueTime::Auto {
+            let standing = match lanes {
+                Some(lanes) => lanes.standing(times.known, gate.usual(), now),
+                None => gate.standing(waited, times.known, now),
+            };
+            facts.standing = standing.map(Bound::refused);
         }
         if times.timeout.is_some() {
             facts.usual = gate.usual();

@@ -128,7 +128,14 @@ impl WorkerState {
         times.known = known;
         let waited = times.waited.unwrap_or(known);
         let (params, socket) = (connection.params(), link.socket.fd());
-        let dead = triage::judge(&self.settings, &self.page, params, socket, (waited, &times), now);
+        let dead = triage::judge(
+            &self.settings,
+            (&self.page, None),
+            params,
+            socket,
+            (waited, &times),
+            now,
+        );
         if let Some(recorder) = &mut recorder {
             recorder.begin(now);
             recorder.memory(peak);

@@ -14,6 +14,7 @@ use crate::service_order::Waiting;
 use fastcgi::{Input, Responder};
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::LaneMapping;
+use forkyard_scoreboard::standing::Bound;
 use forkyard_sys::fd::{send_with, unread};
 use forkyard_sys::socket::{Progress, peek};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -232,6 +233,12 @@ impl LaneQueues {
         if let Some((lane, _)) = self.present {
             self.mapping.pages().begun(lane, waited);
         }
+    }
+
+    /// Counts the wait of the present request. Returns the bound if the queue of its lane stands.
+    pub(crate) fn standing(&self, waited: Duration, usual: Duration, now: Tick) -> Option<Bound> {
+        let (lane, _) = self.present?;
+        self.mapping.pages().standing(lane, waited, usual, now)
     }
 
     /// Ends the present request.
