@@ -9,9 +9,6 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let pools = labelled(status).into_iter();
     let pools = pools.filter_map(|(labels, pool)| Some((labels, pool.lanes.as_deref()?)));
     let pools: Vec<(Labels, &Lanes)> = pools.collect();
-    if pools.is_empty() {
-        return;
-    }
     metrics.families("pool", POOLS, &pools);
     let lanes = pools.iter().flat_map(|(labels, lanes)| {
         let each = lanes.each().into_iter();
