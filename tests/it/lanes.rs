@@ -310,6 +310,40 @@ fn a_pool_that_drops_its_lanes_serves_what_was_parked() {
     parked.into_iter().for_each(answered);
 }
 
+/// A pool that ends refuses the requests that are parked: it is taken out, or the daemon ends.
+#[test]
+fn a_pool_that_ends_refuses_what_is_parked() {
+    for is_end in [false, true] {
+        let settings = format!("pm = \"static\"\nmax_children = 2\n{BOTS}");
+        let mut site = Site::start(php(), &settings, None);
+        let held = [site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
+        let parked: Vec<Client> = (0..30)
+            .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
+            .collect();
+        site.wait_for_parked(Lane::Bots, 30);
+        let path = site.root.path().to_owned();
+        if is_end {
+            site.daemon.signal(Signal::SIGQUIT);
+        } else {
+            let other = pool(&path, "other", "", &format!("runtime = \"php\"\n{}", php().more));
+            write_file(path.join("forkyard.toml"), with_control(&path) + &other);
+            site.daemon.signal(Signal::SIGUSR2);
+        }
+        site.release();
+        held.into_iter().for_each(answered);
+        for mut client in parked {
+            let answer = client.answer().expect("an answer");
+            assert!(
+                answer.body() == "done" || answer.status().starts_with("503"),
+                "{answer:?}"
+            );
+        }
+        if is_end {
+            assert!(site.daemon.wait().success());
+        }
+    }
+}
+
 /// A flood of bots is refused beyond the bound, people are not.
 #[test]
 fn too_many_bots_are_refused() {

@@ -2,7 +2,7 @@
 
 use crate::application::Application;
 use crate::draft::PoolText;
-use crate::flat_keys::{Field, Written};
+use crate::flat_keys::Field;
 use crate::lanes::Lanes;
 use crate::report::WorldReport;
 
@@ -37,26 +37,17 @@ pub(super) fn resolve(
         return None;
     }
     let reserve = match draft.lane_reserve.written() {
-        Some(Written { value, location, key }) => match value.0 {
-            None => None,
-            Some(number) => {
-                let most = i64::from(max_children);
-                if !(1..=most).contains(&number) {
-                    let at = Written {
-                        value: (),
-                        location: location.clone(),
-                        key: *key,
-                    };
-                    let problem = format!("{number} is not a number of the workers that may stay idle");
-                    report.rule(
-                        &at,
-                        problem,
-                        format!("give a whole number from 1 to {most}, which is max_children, or \"auto\""),
-                    );
-                    return None;
-                }
-                u32::try_from(number).ok()
+        Some(at) => match at.value.0 {
+            Some(number) if !(1..=i64::from(max_children)).contains(&number) => {
+                let problem = format!("{number} is not a number of the workers that may stay idle");
+                let remedy = format!(
+                    "give a whole number from 1 to {max_children}, which is max_children, or \"auto\""
+                );
+                report.rule(at, problem, remedy);
+                return None;
             }
+            Some(number) => u32::try_from(number).ok(),
+            None => None,
         },
         None => None,
     };

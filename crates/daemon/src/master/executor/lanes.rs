@@ -12,13 +12,19 @@ use forkyard_sys::Error;
 use forkyard_sys::fd::{receive_with, send_with, set_send_buffer, socket_pair, unread};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::process::{self, Finding};
+use forkyard_sys::socket::{Progress, receive, send};
 use nix::sys::socket::SockType;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// Holds a thousand parked connections.
 const SEND_BUFFER: usize = 2 << 20;
 /// Bytes of a message about a parked connection.
 const MESSAGE_BYTES: usize = 25;
+/// A parked request's parameters are shorter.
+const REQUEST_BYTES: usize = 64 * 1_024;
+const REFUSED: &[u8] =
+    b"Status: 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n\
+    The application has ended. Please try again later.\n";
 /// More are never parked.
 const MOST_PARKED: usize = 4 * 1_024;
 
@@ -116,6 +122,56 @@ fn pass_on(pool: &str, ends: &[Guarded; 4], queue_in: &Guarded) {
     if is_passed.is_none() {
         log::error!("[pool {pool}] requests that waited in its lanes are lost");
     }
+}
+
+/// A child answers the requests that are parked in a pool that closes.
+pub(super) fn refuse_parked(pool: &RunningPool) {
+    let Some(ends) = pool.lanes.as_ref().filter(|_| pool.has_parked()) else {
+        return;
+    };
+    let kept = ends.each_ref().map(AsFd::as_fd);
+    let refused = process::within_a_moment_with(&pool.name, &kept, || {
+        for end in &kept {
+            for _ in 0..MOST_PARKED {
+                let mut note = [0; MESSAGE_BYTES];
+                match receive_with(*end, &mut note, false) {
+                    Ok(received) if !received.descriptors.is_empty() => {
+                        received.descriptors.iter().for_each(|it| refuse(it.as_fd()));
+                    }
+                    Ok(_) | Err(_) => break,
+                }
+            }
+        }
+        Finding::from(Vec::new())
+    });
+    if refused.is_none() {
+        log::error!(
+            "[pool {}] requests that waited in its lanes got no answer",
+            pool.name
+        );
+    }
+}
+
+/// Answers the request that a connection's first bytes hold.
+fn refuse(connection: BorrowedFd<'_>) {
+    let mut bytes = vec![0; REQUEST_BYTES];
+    let Ok(Progress::Done(count)) = receive(connection, &mut bytes) else {
+        return;
+    };
+    let mut responder = fastcgi::Responder::new(fastcgi::Limits::default());
+    let mut at = 0;
+    loop {
+        match responder.receive(&bytes[at..count]) {
+            (_, fastcgi::Input::Request) => break,
+            (used, fastcgi::Input::Reply(_)) if used > 0 => at += used,
+            _ => return,
+        }
+    }
+    let mut output = fastcgi::Output::new();
+    output.begin(responder.request_id());
+    output.stdout(REFUSED);
+    output.end(0, fastcgi::ProtocolStatus::RequestComplete);
+    let _ = send(connection, output.pending());
 }
 
 impl Pools {

@@ -206,6 +206,7 @@ impl Context {
         self.pools.unwatch(&mut self.services, id);
         self.services.cause(Effect::PoolClosed(id));
         if let Some(pool) = self.pools.by_id.remove(&id) {
+            super::lanes::refuse_parked(&pool);
             let Some(listener) = pool.listener else {
                 return;
             };
