@@ -97,7 +97,7 @@ fn configure(dir: &Path) -> String {
         pool(
             dir,
             "script",
-            "pm = \"static\"\nmax_children = 1\n",
+            "pm = \"static\"\nmax_children = 1\nlanes = \"wordpress\"\n",
             &format!("runtime = \"cgi\"\nroot = \"{path}\"\n"),
         ),
         format!(

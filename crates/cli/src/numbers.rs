@@ -67,7 +67,7 @@ fn lane_lines(lanes: &Lanes) -> String {
             "    {}: {} requests, busy {:.1} s, {} wait, {} refused",
             lane.name(),
             numbers.requests,
-            numbers.busy_seconds,
+            numbers.busy_ms as f64 / 1e3,
             numbers.parked,
             numbers.refused
         );

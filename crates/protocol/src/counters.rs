@@ -3,6 +3,7 @@
 //! A scoreboard starts at zero with its generation. When a generation ends, its counts are added here, so a pool's
 //! numbers never decrease.
 
+use crate::lanes::Lanes;
 use crate::numbers::Numbers;
 use crate::refusals::Refusals;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ pub struct PoolCounters {
     /// Numbers of past generations.
     #[serde(default, skip_serializing_if = "Numbers::is_nothing")]
     pub numbers: Numbers,
+    /// The lanes' numbers of past generations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lanes: Option<Box<Lanes>>,
 }
 
 #[skip_serializing_none]
@@ -147,6 +151,9 @@ impl PoolCounters {
         }
         self.add_refusals(&other.refusals);
         self.numbers.add(&other.numbers);
+        if let Some(lanes) = &other.lanes {
+            self.lanes.get_or_insert_default().add(lanes);
+        }
     }
 
     pub fn add_refusals(&mut self, others: &[Refusals]) {

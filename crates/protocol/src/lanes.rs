@@ -49,16 +49,16 @@ impl Lane {
 }
 
 /// The numbers of one lane.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneNumbers {
     /// Requests that have begun.
     pub requests: u64,
     /// How long they kept workers busy.
-    pub busy_seconds: f64,
+    pub busy_ms: u64,
     /// Requests that were refused because too many waited.
     pub refused: u64,
     /// The sum of the waits.
-    pub wait_seconds: f64,
+    pub wait_ms: u64,
     /// Requests by their wait ([`WAIT_BOUNDS_MS`]).
     pub waits: [u64; WAITS],
     /// Requests that wait now.
@@ -66,7 +66,7 @@ pub struct LaneNumbers {
 }
 
 /// The numbers of a pool's lanes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lanes {
     pub first: LaneNumbers,
     pub people: LaneNumbers,
@@ -79,6 +79,20 @@ pub struct Lanes {
 }
 
 impl Lanes {
+    /// Adds the counters of another generation.
+    pub fn add(&mut self, other: &Lanes) {
+        for (own, (_, more)) in self.each_mut().into_iter().zip(other.each()) {
+            own.requests = own.requests.saturating_add(more.requests);
+            own.busy_ms = own.busy_ms.saturating_add(more.busy_ms);
+            own.refused = own.refused.saturating_add(more.refused);
+            own.wait_ms = own.wait_ms.saturating_add(more.wait_ms);
+            for (count, more) in own.waits.iter_mut().zip(more.waits) {
+                *count = count.saturating_add(more);
+            }
+        }
+        self.has_priority = other.has_priority;
+    }
+
     /// Returns the lanes with their numbers.
     pub fn each(&self) -> [(Lane, &LaneNumbers); 4] {
         let numbers = [&self.first, &self.people, &self.background, &self.bots];

@@ -13,6 +13,7 @@ use std::time::Duration;
 /// Low bits of a mark; the time above them is rounded.
 const CODE: u64 = 0xff;
 const CLAIMS: u64 = 0x10;
+const NANOS_IN_MILLI: u64 = 1_000_000;
 
 /// What a worker does for the lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -34,10 +35,6 @@ pub struct LanePages<'a> {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn seconds(nanos: u64) -> f64 {
-    Duration::from_nanos(nanos).as_secs_f64()
 }
 
 impl<'a> LanePages<'a> {
@@ -154,9 +151,9 @@ impl<'a> LanePages<'a> {
         for (index, lane) in numbers.each_mut().into_iter().enumerate() {
             let load = |first: usize| self.word(first + index).load(Ordering::Relaxed);
             lane.requests = load(at::REQUESTS);
-            lane.busy_seconds = seconds(load(at::BUSY));
+            lane.busy_ms = load(at::BUSY) / NANOS_IN_MILLI;
             lane.refused = load(at::REFUSED);
-            lane.wait_seconds = seconds(load(at::WAIT_SUM));
+            lane.wait_ms = load(at::WAIT_SUM) / NANOS_IN_MILLI;
             for (bucket, count) in lane.waits.iter_mut().enumerate() {
                 let word = at::WAITS + index * at::WAITS_ROOM + bucket;
                 *count = self.word(word).load(Ordering::Relaxed);

@@ -37,7 +37,7 @@ const LANES: &[Row<LaneNumbers>] = &[
         "lane_busy_seconds",
         Counter,
         "How long requests of a lane kept workers busy.",
-        |it| Some(it.busy_seconds),
+        |it| Some(it.busy_ms as f64 / 1e3),
     ),
     (
         "lane_parked",
@@ -74,6 +74,6 @@ fn write_waits(metrics: &mut Metrics, lanes: &[(Labels, &LaneNumbers)]) {
         metrics.text.sample(&format!("{name}_count"), labels, count);
         metrics
             .text
-            .sample(&format!("{name}_sum"), labels, numbers.wait_seconds);
+            .sample(&format!("{name}_sum"), labels, numbers.wait_ms as f64 / 1e3);
     }
 }

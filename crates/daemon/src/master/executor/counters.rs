@@ -108,6 +108,7 @@ impl Pools {
             numbers.history.coarsen(minute_of(now));
             PoolCounters {
                 numbers,
+                lanes: it.lane_numbers().map(Box::new),
                 ..it.reading().counts
             }
         });

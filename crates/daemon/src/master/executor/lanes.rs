@@ -80,7 +80,9 @@ impl Context {
     /// queue.
     pub(super) fn close_lanes(&mut self, id: PoolId) {
         let has_lanes = |generation: &Generation| generation.settings.pool.lanes.is_some();
-        if self.pools.generations.of(&id).any(|(_, it)| has_lanes(it)) {
+        let mut generations = self.pools.generations.of(&id).map(|(_, it)| it).peekable();
+        // Without a generation the pool ends, and refuses what is parked.
+        if generations.peek().is_none() || generations.any(has_lanes) {
             return;
         }
         let Some(pool) = self.pools.by_id.get_mut(&id) else {
@@ -181,19 +183,30 @@ impl Pools {
         let generation = self.generations.get(&pool.serving?)?;
         let settings = generation.settings.pool.lanes.as_ref()?;
         let pages = generation.resources.as_ref()?.board.lanes()?;
-        let mut numbers = pages.read();
+        let mut numbers = self
+            .past(&pool.name)
+            .lanes
+            .map_or_else(Lanes::default, |past| *past);
+        for (_, generation) in self.generations.of(&id) {
+            if let Some(lanes) = generation.lane_numbers() {
+                numbers.add(&lanes);
+            }
+        }
         for (lane, parked) in numbers.each_mut().into_iter().zip(pool.parked()) {
             lane.parked = parked;
         }
-        numbers.reserve = settings
-            .reserve
-            .unwrap_or_else(|| pages.idle_workers(now))
-            .min(generation.most_workers());
+        let reserve = settings.reserve.unwrap_or_else(|| pages.idle_workers(now));
+        numbers.reserve = reserve.min(generation.most_workers());
         Some(numbers)
     }
 }
 
 impl Generation {
+    /// Returns the numbers of its lanes, without those of a moment.
+    pub(super) fn lane_numbers(&self) -> Option<Lanes> {
+        Some(self.resources.as_ref()?.board.lanes()?.read())
+    }
+
     /// How many workers come on top of `max_children`, as its workers want.
     pub(super) fn lane_extra(&self, now: Tick) -> u32 {
         let Some(lanes) = &self.settings.pool.lanes else {
