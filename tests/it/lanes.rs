@@ -1,5 +1,6 @@
 //! Lanes: bots and background work leave workers idle for people.
 
+use crate::it::documents::blocks;
 use crate::support::prelude::*;
 use forkyard_protocol::lanes::{Lane, LaneNumbers, Lanes};
 
@@ -447,4 +448,83 @@ fn wrong_lanes_are_named() {
         assert_contains(&text, expected);
         assert_contains(&text, "forkyard.toml:");
     }
+}
+
+/// Low requests run at a lower priority, if workers may change it, and others do not.
+#[test]
+fn low_requests_have_a_lower_priority() {
+    let nice = Application {
+        runtime: "php",
+        script: "app.php",
+        text: "<?php echo explode(' ', explode(') ', file_get_contents('/proc/self/stat'))[1])[16];",
+        more: php().more,
+    };
+    let root = directory();
+    let path = root.path();
+    place_library();
+    make_writable(path);
+    write_program(&path.join(nice.script), nice.text);
+    let user = if is_root() { "user = \"root\"\n" } else { "" };
+    let settings = format!("{user}pm = \"static\"\nmax_children = 1\nlane_extra = false\n{BOTS}");
+    let text = configuration(path, &nice, &settings, &None);
+    write_file(
+        path.join("forkyard.toml"),
+        text.replacen("[global]\n", "[global]\nallow_root = true\n", 1),
+    );
+    let daemon = Daemon::launch(path, forkyard(&["run"], path));
+    daemon.wait_for("ready to handle connections");
+    // Root may change priorities; other users where the machine lets them.
+    let may_change = is_root();
+    for (lane, expected) in [
+        ("people", 0),
+        ("bots", 10),
+        ("bots", 10),
+        ("first", 0),
+        ("background", 10),
+        ("people", 0),
+    ] {
+        let answer = daemon.ask("www", &Params::get(path, nice.script, "").with("LANE", lane));
+        let found: i32 = answer.body().trim().parse().expect("a number");
+        if may_change || found == 0 {
+            assert_eq!(found, if may_change { expected } else { 0 }, "{lane}");
+        }
+    }
+}
+
+/// The document's map for nginx: clients with too many requests are bots.
+#[test]
+fn nginx_can_give_requests_their_lane() {
+    let site = Site::start(
+        php(),
+        "pm = \"static\"\nmax_children = 2\nlanes = \"wordpress\"\n",
+        None,
+    );
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/howto/lanes.md");
+    let block = blocks::read(&page).into_iter().find(|block| block.kind == "nginx");
+    let text = block.expect("a block").text;
+    let (http, server) = text.split_once("server {").expect("a server");
+    let server = server.trim_end().trim_end_matches('}').replace("listen 80;", "");
+    let server = server.replace(
+        "/run/forkyard-www.sock",
+        &site.daemon.socket("www").display().to_string(),
+    );
+    let script = site.root.path().join("app.php");
+    let fastcgi = format!(
+        "include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME {};",
+        script.display()
+    );
+    let server = server.replace("include fastcgi_params;", &fastcgi);
+    let nginx = Nginx::start(&server, http);
+    for number in 0..60 {
+        let said = curl(&[
+            "--user-agent",
+            "Firefox",
+            &nginx.url(&format!("/app.php?n={number}")),
+        ]);
+        assert_eq!(said, "done");
+    }
+    let lanes = site.lanes();
+    assert!(lanes.people.requests >= 20, "{lanes:?}");
+    assert!(lanes.bots.requests > 0, "{lanes:?}");
+    assert_eq!(lanes.people.requests + lanes.bots.requests, 60, "{lanes:?}");
 }
