@@ -500,7 +500,9 @@ fn nginx_can_give_requests_their_lane() {
         None,
     );
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/howto/lanes.md");
-    let block = blocks::read(&page).into_iter().find(|block| block.kind == "nginx");
+    let block = blocks::read(&page)
+        .into_iter()
+        .find(|block| block.kind == "nginx");
     let text = block.expect("a block").text;
     let (http, server) = text.split_once("server {").expect("a server");
     let server = server.trim_end().trim_end_matches('}').replace("listen 80;", "");

@@ -21,22 +21,22 @@ pub struct Lanes {
     pub extra: u32,
 }
 
-/// Gives requests a lane. A condition is a list of patterns, one of which must fit; an empty list fits all.
+/// Gives requests a lane. A condition is a list of patterns, and fits if one of them does; an empty list fits all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneRule {
     pub lane: Lane,
-    /// Of the path; a pattern with a question mark: of the path with the query.
+    /// Patterns for the path, or with a question mark for the path with the query.
     #[serde(default)]
     pub uri: Vec<String>,
     #[serde(default)]
     pub method: Vec<String>,
-    /// Of a cookie's name.
+    /// Patterns for the name of a cookie.
     #[serde(default)]
     pub cookie: Vec<String>,
-    /// Of the name of a cookie that the request doesn't have.
+    /// Patterns for the name of a cookie that the request doesn't have.
     #[serde(default)]
     pub no_cookie: Vec<String>,
-    /// Of the agent, in letters of either case.
+    /// Patterns for the agent, in letters of either case.
     #[serde(default)]
     pub agent: Vec<String>,
 }

@@ -11,7 +11,7 @@
 //!
 //! With clients of the daemon:
 //! * [`control`]: daemon and its clients. [`address`], [`changes`], [`code_cache`], [`counters`], [`daemon_life`], [`dead_work`],
-//!   [`history`], [`last_reload`], [`last_upgrade`], [`logs`], [`numbers`], [`past_event`], [`program`], [`refusals`], [`routes`] and
+//!   [`history`], [`lanes`], [`last_reload`], [`last_upgrade`], [`logs`], [`numbers`], [`past_event`], [`program`], [`refusals`], [`routes`] and
 //!   [`skipped`] are parts of its answers, some of the hand-over document too.
 //! * [`health`]: what a status means for probes.
 //! * [`jobs`]: the jobs process, its clients and the master.

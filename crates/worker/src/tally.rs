@@ -52,7 +52,7 @@ impl Tally {
 }
 
 impl Service {
-    /// Returns why the request that has been read must not begin. `lanes`: those of a parked request of a low lane.
+    /// Returns why the request that has been read must not begin. `lanes`: for a request of a low lane.
     pub(super) fn judge(&mut self, lanes: Option<&LaneQueues>) -> Option<Dead> {
         let (settings, taken) = (&self.settings, self.taken);
         let params = self.current.as_deref_mut()?.responder.params_mut();

@@ -54,8 +54,8 @@ pub(super) fn take_times(params: &mut Params, settings: &Settings, taken: Tick) 
     times
 }
 
-/// Returns why a request must not begin, and counts it. `lanes`: those of a parked request of a low lane, whose wait says
-/// nothing about the pool. Costs a system call only after a wait of a second.
+/// Returns why a request must not begin, and counts it. `lanes`: for a request of a low lane; its wait is no sign of the
+/// pool's load. Costs a system call only after a wait of a second.
 pub(super) fn judge(
     settings: &Settings,
     (page, lanes): (&Page, Option<&LaneQueues>),

@@ -49,7 +49,7 @@ impl Priority {
     }
 }
 
-/// Whether the kernel compares this process only with those of its own session, which has no other worker.
+/// Whether the kernel compares this process only with its session's processes, none of which is another worker.
 fn is_alone_in_its_group() -> bool {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let is_session_leader = identity::leads_session();

@@ -67,7 +67,7 @@ impl Context {
         );
         let ends = [high.0, high.1, low.0, low.1];
         for end in &ends {
-            // Without the right to a larger buffer, fewer connections are parked.
+            // A smaller buffer holds fewer connections.
             set_send_buffer(end.as_fd(), SEND_BUFFER)?;
         }
         pool.lanes = Some(ends.map(Guarded::with_descriptors));
@@ -81,7 +81,7 @@ impl Context {
     pub(super) fn close_lanes(&mut self, id: PoolId) {
         let has_lanes = |generation: &Generation| generation.settings.pool.lanes.is_some();
         let mut generations = self.pools.generations.of(&id).map(|(_, it)| it).peekable();
-        // Without a generation the pool ends, and refuses what is parked.
+        // A pool without a generation ends, and refuses parked requests.
         if generations.peek().is_none() || generations.any(has_lanes) {
             return;
         }
