@@ -19,7 +19,7 @@ PEOPLE, ORDERS, BOTS = 6, 1, 330
 SLOW = 3
 # php-fpm's number for these pages: two processors, half of the time a wait.
 TUNED = 8
-OURS = {"max_children": '"auto"', "max_request_queue_time": '"auto"'}
+OURS = {"max_children": '"auto"', "max_request_queue_time": '"auto"', "lanes": '"wordpress"'}
 
 
 @dataclass

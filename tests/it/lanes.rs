@@ -247,7 +247,10 @@ fn the_order_within_a_lane_stays() {
 /// Killed workers, reloads and a killed master lose no parked request.
 #[test]
 fn parked_requests_survive_workers_reloads_and_masters() {
-    for (manager, what) in MANAGERS.iter().zip(["kill", "reload", "master"]) {
+    let table = MANAGERS
+        .iter()
+        .flat_map(|manager| ["kill", "reload", "master"].map(|what| (manager, what)));
+    for (manager, what) in table {
         let settings = format!("{manager}max_children = 2\n{BOTS}");
         let arguments: &[&str] = if what == "master" {
             &["run", "--keeper"]
@@ -290,7 +293,7 @@ fn parked_requests_survive_workers_reloads_and_masters() {
         begun.retain(|name| name.starts_with('b'));
         begun.sort();
         begun.dedup();
-        assert_eq!(begun.len(), count as usize, "{what}");
+        assert_eq!(begun.len(), count as usize, "{what} {manager}");
         assert_eq!(site.lane(Lane::Bots).parked, 0, "{what}");
     }
 }

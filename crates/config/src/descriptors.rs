@@ -10,6 +10,8 @@ const USED: u64 = 8;
 /// OPcache memory is not stored: it fits only one zygote.
 const USED_AND_LEFT: u64 = USED - 1;
 const LEFT: u64 = 4;
+/// The ends of the lanes' queues.
+const LANES: u64 = 4;
 /// Both ends of the access log socket.
 const ACCESS: u64 = 2;
 const APP_LOG: u64 = 1;
@@ -70,7 +72,8 @@ fn left(pool: &Pool) -> u64 {
 fn with_workers(pool: &Pool) -> u64 {
     let access = if pool.logs.access.is_some() { ACCESS } else { 0 };
     let worker = WORKER + if pool.logs.catch_workers_output { OUTPUT } else { 0 };
-    access + worker * u64::from(workers_at_rest(pool).max(1))
+    let lanes = if pool.lanes.is_some() { LANES } else { 0 };
+    access + lanes + worker * u64::from(workers_at_rest(pool).max(1))
 }
 
 fn workers_at_rest(pool: &Pool) -> u32 {

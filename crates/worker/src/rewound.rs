@@ -78,6 +78,10 @@ impl Worker {
         if self.phase != WorkerPhase::Waiting {
             return false;
         }
+        if let Some(lanes) = &mut self.acceptor.lanes {
+            // Memory would forget the process's priority.
+            lanes.rest();
+        }
         if self.acceptor.pause.deadline().is_some() || self.service.router.is_there() {
             // The epoll has changed in a way that memory would forget, or the router owns the connections.
             self.phase = self.end(0);

@@ -285,6 +285,9 @@ client_timeout = '7s'
 keepalive_timeout = '7s'
 wait_for_cpu = false
 max_request_queue_time = 'auto'
+lanes = 'wordpress'
+lane_reserve = 2 & lanes = 'wordpress'
+lane_extra = false & lanes = 'wordpress'
 abandoned = 'run'
 abandoned_keep = ['/p']
 limits.params_bytes = '7K'

@@ -243,6 +243,7 @@ impl LaneQueues {
 
     /// Ends the present request.
     pub(crate) fn end(&mut self, now: Tick) {
+        (self.is_taken, self.is_refused) = (false, false);
         let Some((lane, begun)) = self.present.take() else {
             return;
         };

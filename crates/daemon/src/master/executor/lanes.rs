@@ -4,6 +4,7 @@ use super::context::Context;
 use super::generation::Generation;
 use super::handover::Named;
 use super::pools::{Pools, RunningPool};
+use super::sources::Source;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_protocol::handover::names;
@@ -70,7 +71,11 @@ impl Context {
             // A smaller buffer holds fewer connections.
             set_send_buffer(end.as_fd(), SEND_BUFFER)?;
         }
-        pool.lanes = Some(ends.map(Guarded::with_descriptors));
+        let ends = ends.map(Guarded::with_descriptors);
+        for end in ends.iter().filter(|_| pool.watched) {
+            self.services.sources.watch(end, Source::Work(pool_id))?;
+        }
+        pool.lanes = Some(ends);
         self.handover.keep(pool.named_lanes(pool_id));
         self.handover.pool_changed(pool_id);
         Ok(())
@@ -89,6 +94,7 @@ impl Context {
             return;
         };
         let Some(ends) = pool.lanes.take() else { return };
+        ends.iter().for_each(|end| self.services.sources.forget(end));
         if let Some((_, queue_in)) = &pool.queue {
             pass_on(&pool.name, &ends, queue_in);
         }

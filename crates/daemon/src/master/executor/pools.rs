@@ -409,9 +409,10 @@ impl Pools {
             return;
         }
         pool.watched = true;
-        let queue = pool.queue.as_ref().map(|(out, _)| out);
+        let queue = pool.queue.iter().map(|(out, _)| out);
+        let queues = queue.chain(pool.lanes.iter().flatten());
         let listeners = pool.listener.iter().chain(&pool.http);
-        for fd in listeners.map(|listener| &listener.socket).chain(queue) {
+        for fd in listeners.map(|listener| &listener.socket).chain(queues) {
             services.sources.watch_of_pool(&pool.name, fd, Source::Work(id));
         }
     }
@@ -424,7 +425,8 @@ impl Pools {
         for listener in pool.listener.iter().chain(&pool.http) {
             services.sources.forget(&listener.socket);
         }
-        if let Some((out, _)) = &pool.queue {
+        let queue = pool.queue.iter().map(|(out, _)| out);
+        for out in queue.chain(pool.lanes.iter().flatten()) {
             services.sources.forget(out);
         }
     }

@@ -95,6 +95,12 @@ impl Pools {
         let Some(pool) = self.by_id.get_mut(&id) else {
             return;
         };
+        if pool.lanes.is_some() && !pool.has_parked() {
+            let ends = pool.lanes.take();
+            ends.iter().flatten().for_each(|end| services.sources.forget(end));
+            handover.pool_changed(id);
+            handover.unkeep(names::lanes(id.0));
+        }
         let Some((out, _)) = &pool.queue else { return };
         if socket::wait(out.as_fd(), Readiness::Readable, Duration::ZERO).unwrap_or(true) {
             return;
