@@ -30,6 +30,7 @@ pub struct Gate<'a> {
 }
 
 impl<'a> Gate<'a> {
+    #[inline]
     pub(super) fn new(words: &'a [AtomicU64], slots: usize) -> Gate<'a> {
         Gate { words, slots }
     }

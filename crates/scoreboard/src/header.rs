@@ -33,6 +33,7 @@ pub fn set_wish(words: &[AtomicU64], wish: Wish) {
 }
 
 /// Returns the autopilot's needs.
+#[inline]
 pub fn wish(words: &[AtomicU64]) -> Wish {
     let word = words[header::WISH].load(Ordering::SeqCst);
     Wish {
@@ -49,6 +50,7 @@ pub fn set_wake_on_accept(words: &[AtomicU64], notify: WakeOnAccept) {
 }
 
 /// Returns the published condition.
+#[inline]
 pub fn notify(words: &[AtomicU64]) -> WakeOnAccept {
     let value = words[header::NOTIFY].load(Ordering::SeqCst);
     WakeOnAccept {
@@ -63,6 +65,7 @@ pub fn set_tell_crowded(words: &[AtomicU64], tell: bool) {
 }
 
 /// Whether the master wants to know of a queue.
+#[inline]
 pub fn tell_crowded(words: &[AtomicU64]) -> bool {
     words[header::TELL_CROWDED].load(Ordering::SeqCst) != 0
 }

@@ -91,10 +91,12 @@ impl Counting {
         })
     }
 
+    #[inline]
     pub fn gate(&self) -> Gate<'_> {
         Gate::new(self.gate.words(), self.slots)
     }
 
+    #[inline]
     pub fn counters(&self) -> Counters<'_> {
         Counters::new(self.numbers.words())
     }
@@ -113,11 +115,13 @@ impl Reader {
     }
 
     /// The header's words.
+    #[inline]
     pub fn header(&self) -> &[AtomicU64] {
         &self.all.words()[..HEADER_PAGES * PAGE_WORDS]
     }
 
     /// A slot's words.
+    #[inline]
     pub fn slot(&self, index: usize) -> Option<&[AtomicU64]> {
         let first = (HEADER_PAGES + index).checked_mul(PAGE_WORDS)?;
         let words = self.all.words().get(first..first + PAGE_WORDS)?;

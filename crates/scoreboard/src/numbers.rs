@@ -48,6 +48,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl<'a> Counters<'a> {
+    #[inline]
     pub(super) fn new(words: &'a [AtomicU64]) -> Counters<'a> {
         Counters { words }
     }
@@ -166,6 +167,7 @@ impl<'a> Counters<'a> {
             let routes = self.routes();
             let request = RouteUse {
                 run,
+                is_sampled: true,
                 is_error: true,
                 ..RouteUse::default()
             };

@@ -22,6 +22,8 @@ pub struct RouteUse {
     pub cpu_micros: Option<u64>,
     /// Time in the run queue; zero if unknown.
     pub queued: Duration,
+    /// The autopilot wants to know how long the request waited.
+    pub is_sampled: bool,
     /// How much the request raised the worker's peak of memory, in bytes.
     pub growth: u64,
     pub is_error: bool,
@@ -141,7 +143,9 @@ impl Routes<'_> {
         self.store(at::CURRENT_ROUTE, 0);
         let Some(row) = row else { return };
         self.add(at::ROUTE_WEIGHTS + row.row, nanos);
-        self.add(first + at::ROUTE_LOG_BLOCKED, log_blocked(request));
+        if request.is_sampled {
+            self.add(first + at::ROUTE_LOG_BLOCKED, log_blocked(request));
+        }
         let place = bucket(nanos / 1_000) / SCALE_STEP;
         let place = place.saturating_sub(FIRST_BUCKET).min(at::ROUTE_BUCKETS - 1);
         // Two counts a word.
@@ -230,6 +234,7 @@ mod tests {
             run: Duration::from_millis(millis),
             cpu_micros: Some(millis * 250),
             queued: Duration::ZERO,
+            is_sampled: true,
             growth: 2048,
             is_error: key % 2 == 0,
         };

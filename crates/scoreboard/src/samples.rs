@@ -228,6 +228,7 @@ mod tests {
                 run: Duration::from_millis(run),
                 cpu_micros: Some(10_000),
                 queued: Duration::from_millis(queued),
+                is_sampled: true,
                 ..RouteUse::default()
             };
             counters.routes().finished(Some(row), &request);

@@ -35,6 +35,7 @@ pub struct SlotWriter<'a> {
 
 impl<'a> SlotWriter<'a> {
     /// Creates the writer of a slot's page.
+    #[inline]
     pub fn new(words: &'a [AtomicU64]) -> SlotWriter<'a> {
         SlotWriter { words }
     }

@@ -115,6 +115,7 @@ impl Words {
     }
 
     /// The words. A read-only mapping allows only loads.
+    #[inline]
     pub fn words(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is aligned, lives as long as `self`, has `len` bytes and can't shrink (sealed). Any bit
         // pattern is a valid AtomicU64, even if a hostile process tears it.

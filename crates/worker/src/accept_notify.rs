@@ -67,9 +67,11 @@ impl AcceptNotifier {
         let slots = board.slots();
         let may_be_more = self.max_active < slots as u64
             && (slots <= COUNT_ALWAYS || now.since(self.counted) >= COUNT_INTERVAL * slots as u32);
-        let above = header::wish(board.header()).busy_above;
-        let pace = COUNT_FOR_AUTOPILOT.max(COUNT_INTERVAL * slots as u32);
-        let is_wanted = above.is_some() && now.since(self.counted) >= pace;
+        let wish = header::wish(board.header());
+        // No more workers than slots are ever busy.
+        let above = wish.busy_above.filter(|above| (*above as usize) < slots);
+        let pace = || COUNT_FOR_AUTOPILOT.max(COUNT_INTERVAL * slots as u32);
+        let is_wanted = above.is_some() && now.since(self.counted) >= pace();
         if notify.idle_below > 0 || may_be_more || is_wanted {
             self.counted = now;
             let (idle, busy) = count(board);

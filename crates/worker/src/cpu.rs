@@ -3,7 +3,7 @@
 use super::run_queue::{LEAST, UsualRequest};
 use super::samples;
 use super::service::Service;
-use super::tally;
+use super::tally::{self, Counted};
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::FinishedRequest;
 use forkyard_sys::clock;
@@ -77,11 +77,20 @@ impl Service {
         if let Some((gate, run)) = self.page.gate().zip(request.run) {
             gate.had_run(run);
         }
+        let is_sampled = samples::are_wanted(&self.page);
         if let Some(counters) = self.page.counters() {
-            tally::count(counters, &request, self.tally.route, (queued, self.tally.growth));
+            let counted = Counted {
+                route: self.tally.route,
+                queued,
+                growth: self.tally.growth,
+                is_sampled,
+            };
+            tally::count(counters, &request, counted);
             counters.transferred(received, sent);
         }
-        samples::take(&self.page, self.tally.memory.unwrap_or(0), self.wear.program, now);
+        if is_sampled {
+            samples::take(&self.page, self.tally.memory.unwrap_or(0), self.wear.program, now);
+        }
     }
 
     pub(super) fn account(&mut self, now: Tick) {

@@ -9,11 +9,16 @@ use forkyard_sys::process::{family_memory_bytes, private_memory_bytes};
 use forkyard_sys::sched::SchedStat;
 use std::time::Duration;
 
+/// Whether the autopilot wants samples. It does not while the pool is quiet, and a request then costs only this look.
+pub(super) fn are_wanted(page: &Page) -> bool {
+    header::wish(page.board.header()).samples
+}
+
 /// Reads the clocks at the begin of a request, if the autopilot wants samples and the last one is old: the time before the
 /// request does not count.
 pub(super) fn begin(page: &Page, now: Tick) {
     let writer = page.writer();
-    if header::wish(page.board.header()).samples
+    if are_wanted(page)
         && writer.is_sample_old(now)
         && let Some(sample) = sample()
     {
@@ -29,12 +34,9 @@ fn sample() -> Option<Sample> {
     })
 }
 
-/// Takes a sample at the end of a request, if the autopilot wants one. Nothing stays open: a worker may be put back.
+/// Takes a sample at the end of a request, if one is due. Nothing stays open: a worker may be put back.
 /// `peak`: the request's peak memory in bytes; `program`: the pid of the worker's program, or 0.
 pub(super) fn take(page: &Page, peak: u64, program: i32, now: Tick) {
-    if !header::wish(page.board.header()).samples {
-        return;
-    }
     let Some(counters) = page.counters() else { return };
     let (times, memory) = page.writer().samples_due(now);
     if times && let Some(sample) = sample() {

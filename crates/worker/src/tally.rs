@@ -90,24 +90,31 @@ impl Service {
     }
 }
 
-/// Counts a request for its slot and for its route. `queued`: its time in the run queue, zero if unknown.
-pub(super) fn count(
-    counters: Counters<'_>,
-    request: &FinishedRequest,
-    route: Option<RouteRow>,
-    (queued, growth): (Duration, u64),
-) {
+/// What only the numbers by route count of a request.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    pub(super) route: Option<RouteRow>,
+    /// Time in the run queue; zero if unknown.
+    pub(super) queued: Duration,
+    /// How much the request raised the worker's peak of memory, in bytes.
+    pub(super) growth: u64,
+    pub(super) is_sampled: bool,
+}
+
+/// Counts a request for its slot and for its route.
+pub(super) fn count(counters: Counters<'_>, request: &FinishedRequest, counted: Counted) {
     counters.finished(request);
     if let Some(run) = request.run {
         let is_failed = matches!(request.class, StatusClass::ServerError | StatusClass::None);
         let request = RouteUse {
             run,
             cpu_micros: request.cpu_micros,
-            queued,
-            growth,
+            queued: counted.queued,
+            growth: counted.growth,
+            is_sampled: counted.is_sampled,
             is_error: is_failed || request.is_aborted,
         };
-        counters.routes().finished(route, &request);
+        counters.routes().finished(counted.route, &request);
     }
 }
 

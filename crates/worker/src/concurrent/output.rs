@@ -2,7 +2,8 @@
 
 use super::super::dead_work::Dead;
 use super::super::request::CLIENT_CLOSED;
-use super::super::{builtin, samples, tally};
+use super::super::tally::{self, Counted};
+use super::super::{builtin, samples};
 use super::client::{AnswerPhase, RunningRequest};
 use super::events::EventKind;
 use super::state::WorkerState;
@@ -193,8 +194,16 @@ impl WorkerState {
                 is_aborted,
                 is_timed_out: request.is_timed_out,
             };
-            tally::count(counters, &finished, request.route, (Duration::ZERO, 0));
-            samples::take(&self.page, 0, 0, now);
+            let is_sampled = samples::are_wanted(&self.page);
+            let counted = Counted {
+                route: request.route,
+                is_sampled,
+                ..Counted::default()
+            };
+            tally::count(counters, &finished, counted);
+            if is_sampled {
+                samples::take(&self.page, 0, 0, now);
+            }
         }
         self.capacity.in_flight -= 1;
         if request.is_quiet {
