@@ -23,6 +23,26 @@ fn php_ends(code: i32, dir: &Path, application: &str) -> String {
 }
 
 #[test]
+fn the_autopilot_s_first_number_and_the_number_before_it_are_shown() {
+    let dir = directory();
+    let path = dir.path();
+    for manager in [
+        "pm = \"static\"\n",
+        "pm = \"dynamic\"\nmin_spare_servers = 1\nmax_spare_servers = 2\n",
+        "pm = \"ondemand\"\n",
+    ] {
+        let settings = format!("{manager}max_children = \"auto\"\nmax_children_most = 2\n");
+        let said = ends(0, path, &php_pool(path, &settings, ""), &[]);
+        let (line, rest) = said.split_once('\n').expect("two lines");
+        let begin = "pool www: max_children = \"auto\" begins with 2 and follows the load up to 2; before the autopilot it was ";
+        let before = line.strip_prefix(begin).unwrap_or_else(|| panic!("{said}"));
+        let before: u32 = before.parse().expect("a number");
+        assert!((2..=1024).contains(&before), "{said}");
+        assert_eq!(rest, "forkyard.toml: configuration is valid: 1 pool\n");
+    }
+}
+
+#[test]
 fn php_is_asked_whether_it_starts() {
     let dir = directory();
     let path = dir.path();

@@ -55,18 +55,11 @@ fn advise(status: &Status, wanted: &Advise) -> Result<CommandOutcome, CommandOut
 }
 
 fn line(advised: &Advised<'_>) -> String {
-    format!("{}: {}\n", printable(advised.pool), in_words(advised.advice))
-}
-
-/// Returns the number in force and the autopilot's.
-pub(super) fn in_words(advice: &Advice) -> String {
-    let (most, chosen, because) = (advice.max_children, advice.chosen, printable(&advice.because));
-    match (advice.is_followed, most == chosen) {
-        (true, true) => format!("max_children auto = {most}: {because}"),
-        // A static pool waits for a reload.
-        (true, false) => format!("max_children auto = {most}, after a reload {chosen}: {because}"),
-        (false, _) => format!("max_children = {most}; the autopilot would choose {chosen}: {because}"),
-    }
+    format!(
+        "{}: {}\n",
+        printable(advised.pool),
+        printable(&advised.advice.to_string())
+    )
 }
 
 #[cfg(test)]
@@ -87,8 +80,8 @@ mod tests {
             ..advice.clone()
         };
         assert_eq!(
-            in_words(&followed),
-            "max_children auto = 40, after a reload 12: processors?"
+            followed.to_string(),
+            "max_children auto = 40, after a reload 12: processors\u{7}"
         );
         let advised = Advised {
             pool: "www",

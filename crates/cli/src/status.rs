@@ -226,7 +226,7 @@ fn summary(pool: &PoolStatus, text: &mut String) {
     let advice = pool.advice.as_deref();
     if let Some(advice) = advice.filter(|it| it.is_followed || it.has_looked && it.chosen != it.max_children)
     {
-        let _ = writeln!(text, "  {}", super::advise::in_words(advice));
+        let _ = writeln!(text, "  {}", printable(&advice.to_string()));
     }
     let exits = counts.exits.iter().map(|exits| {
         let code = match (exits.cause, exits.code) {

@@ -1,6 +1,8 @@
 //! The present resources of the machine or the container, for the autopilot. Pure.
 
+use super::model::Pool;
 use super::{control_groups, memory};
+use forkyard_core::autopilot::{Autopilot, Machine};
 
 /// Processors and memory of the machine or the container.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -13,6 +15,30 @@ pub struct Resources {
     pub used: u64,
     /// The total wait of processes for memory, in microseconds; `None` if the kernel doesn't count it.
     pub memory_stall: Option<u64>,
+}
+
+impl Resources {
+    /// Returns a pool's part of the resources, and whether the limit of memory is the pool's alone.
+    pub fn of_pool(&self, pool: &Pool) -> (Machine, bool) {
+        let group = pool.confine.cgroup.as_ref();
+        let percent = group.and_then(|group| group.cpu_percent);
+        let quota = percent.map_or(f64::INFINITY, |percent| f64::from(percent) / 100.0);
+        let limits = [pool.shares.memory_max, group.and_then(|group| group.memory_max)];
+        let own_limit = limits.into_iter().flatten().min();
+        let own_limit = own_limit.filter(|own| *own < self.memory);
+        let machine = Machine {
+            cores: self.cores.min(quota),
+            memory: own_limit.unwrap_or(self.memory),
+            requests_a_worker: pool.application.concurrency(),
+        };
+        (machine, own_limit.is_some())
+    }
+
+    /// Returns the number of workers that the autopilot begins a pool with.
+    pub fn first_number(&self, pool: &Pool) -> u32 {
+        let most = Autopilot::start(&self.of_pool(pool).0, 0).decision().most;
+        most.clamp(1, pool.pm.max_children())
+    }
 }
 
 /// `own`: the text of /proc/self/cgroup; `meminfo`, `pressure`: those of /proc/meminfo and /proc/pressure/memory;

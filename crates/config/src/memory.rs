@@ -14,6 +14,14 @@ pub(super) fn most_workers(memory: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
+/// Returns the number of workers that `max_children = "auto"` was before the autopilot: by three quarters of the pool's
+/// part of the memory, and the limit of a worker's memory or 64 MiB. `pools`: how many pools have such a number.
+pub(super) fn workers_before_the_autopilot(memory: u64, pools: u64, of_a_worker: Option<u64>) -> u32 {
+    let of_a_worker = of_a_worker.filter(|bytes| *bytes > 0).unwrap_or(64 << 20);
+    let count = (memory / pools.max(1) / 100 * 75 / of_a_worker).clamp(LEAST, MOST);
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// The smallest memory limit of a cgroup and its ancestors. `read`: reads a file below the cgroup root; `own`: the text
 /// of /proc/self/cgroup.
 pub(super) fn limit(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
@@ -52,6 +60,13 @@ mod tests {
         assert_eq!(most_workers(1 << 30), 128);
         assert_eq!(most_workers(1 << 20), 2, "never fewer than two");
         assert_eq!(most_workers(u64::MAX), 1024);
+    }
+
+    #[test]
+    fn the_rule_before_the_autopilot_had_three_quarters_of_the_memory() {
+        assert_eq!(workers_before_the_autopilot(1 << 30, 1, None), 11);
+        assert_eq!(workers_before_the_autopilot(1 << 30, 2, None), 5);
+        assert_eq!(workers_before_the_autopilot(1 << 30, 1, Some(256 << 20)), 2);
     }
 
     #[test]

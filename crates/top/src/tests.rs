@@ -343,6 +343,15 @@ fn rows_are_selected_sorted_and_filtered() {
 }
 
 #[test]
+fn a_pool_has_the_autopilot_s_number_and_reason() {
+    let mut keys = Keys::new(View::Pools);
+    keys.press(Press::Enter);
+    let expected = "\nautopilot     max_children = 10; the autopilot would choose 6: memory; a worker\n\
+                    \x20             has 30 MiB of its own\n";
+    assert!(keys.shown().contains(expected), "{}", keys.shown());
+}
+
+#[test]
 fn keys_of_all_kinds_do_no_harm() {
     let presses = [
         Press::Letter('r'),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
+use std::fmt;
 
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -24,4 +25,23 @@ pub struct Advice {
     pub has_looked: bool,
     /// The pool follows it: `max_children = "auto"`.
     pub is_followed: bool,
+}
+
+impl fmt::Display for Advice {
+    /// Writes the number in force and the autopilot's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (most, chosen, because) = (self.max_children, self.chosen, &self.because);
+        match (self.is_followed, most == chosen) {
+            (true, true) => write!(f, "max_children auto = {most}: {because}"),
+            // A static pool waits for a reload.
+            (true, false) => write!(
+                f,
+                "max_children auto = {most}, after a reload {chosen}: {because}"
+            ),
+            (false, _) => write!(
+                f,
+                "max_children = {most}; the autopilot would choose {chosen}: {because}"
+            ),
+        }
+    }
 }

@@ -52,6 +52,8 @@ pub(crate) struct PoolRow {
     /// In bytes.
     pub(crate) memory: Option<u64>,
     pub(crate) why: Why,
+    /// The autopilot's number of workers, and why.
+    pub(crate) advice: Option<String>,
     pub(crate) problem: Option<String>,
     pub(crate) error: Option<ErrorRow>,
 }
@@ -148,6 +150,7 @@ fn row(span: Span<'_>, pool: &PoolStatus, preloaders: &BTreeMap<i32, u64>) -> Po
         cpu: cpu.zip(span.seconds).map(|(cpu, seconds)| cpu / seconds),
         memory: memory(span.now, pool, preloaders),
         why: why(span, pool, before, &changes, cpu).unwrap_or_default(),
+        advice: status.advice.as_ref().map(ToString::to_string),
         problem: status.problem.clone(),
         error: status.last_error.as_ref().map(|error| ErrorRow {
             id: error.id.clone(),

@@ -4,6 +4,9 @@ use super::Target;
 use super::units::{bytes, count_or_none, percent, printable, rate, time};
 use crate::model::{Frame, PoolRow, WorkerRow};
 
+/// Columns behind a name.
+const COLUMNS: usize = 66;
+
 /// Returns lines about a row; `None` if it is gone.
 pub(crate) fn details(target: &Target, frame: &Frame) -> Option<Vec<String>> {
     let lines = match target {
@@ -106,7 +109,7 @@ fn of_pool(row: &PoolRow, frame: &Frame) -> Vec<(&'static str, String)> {
     let limit = row
         .waiting_limit
         .map_or_else(String::new, |limit| format!(" of {limit}"));
-    vec![
+    let mut lines = vec![
         ("pool", format!("{} on {}", row.name, row.listen)),
         ("state", format!("{}, {}", row.state, row.manager)),
         ("problem", row.problem.clone().unwrap_or_default()),
@@ -158,7 +161,27 @@ fn of_pool(row: &PoolRow, frame: &Frame) -> Vec<(&'static str, String)> {
         ("cpu", percent(row.cpu)),
         ("memory", bytes(row.memory)),
         ("why", row.why.words().unwrap_or_default()),
-    ]
+    ];
+    let advice = lines_of(row.advice.as_deref().unwrap_or_default()).into_iter();
+    let names = std::iter::once("autopilot").chain(std::iter::repeat(""));
+    lines.extend(names.zip(advice));
+    lines
+}
+
+/// Divides a text into lines that fit in 80 columns behind a name.
+fn lines_of(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.len() + 1 + word.len() <= COLUMNS => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// Returns bytes in a second.

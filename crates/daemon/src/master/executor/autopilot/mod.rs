@@ -26,7 +26,7 @@ use forkyard_scoreboard::header::Wish;
 use forkyard_scoreboard::{RequestStage, slot_reader};
 use forkyard_sys::clock;
 use reading::Reading;
-use resources::{Room, machine};
+use resources::Room;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ impl Context {
         let decision = match flight {
             Some(flight) => flight.pilot.decision(),
             None => {
-                begun = Autopilot::start(&machine(&generation.settings.pool, resources).0, 0);
+                begun = Autopilot::start(&resources.of_pool(&generation.settings.pool).0, 0);
                 begun.decision()
             }
         };
@@ -229,7 +229,7 @@ impl Autopilots {
     fn flight(&mut self, pool: &Arc<Pool>) -> &mut Flight {
         let Autopilots { flights, left, .. } = self;
         flights.entry(pool.name.clone()).or_insert_with(|| {
-            let (machine, _) = machine(pool, &forkyard_config::resources());
+            let (machine, _) = forkyard_config::resources().of_pool(pool);
             let learnt = left.remove(&pool.name);
             Flight {
                 has_looked: learnt.is_some(),

@@ -2,7 +2,7 @@
 
 use super::super::generation::Generation;
 use super::super::pools::Pools;
-use forkyard_config::{Pool, Resources};
+use forkyard_config::Resources;
 use forkyard_core::autopilot::Machine;
 use forkyard_core::master::event::GenerationId;
 use forkyard_sys::process::{open_statm, resident_bytes, shared_resident_bytes};
@@ -19,29 +19,10 @@ pub(super) struct Room {
     pub(super) used: u64,
 }
 
-/// Returns a pool's machine, and whether the limit of memory is the pool's alone.
-pub(super) fn machine(pool: &Pool, resources: &Resources) -> (Machine, bool) {
-    let group = pool.confine.cgroup.as_ref();
-    let percent = group.and_then(|group| group.cpu_percent);
-    let quota = percent.map_or(f64::INFINITY, |percent| f64::from(percent) / 100.0);
-    let limits = [pool.shares.memory_max, group.and_then(|group| group.memory_max)];
-    let own_limit = limits
-        .into_iter()
-        .flatten()
-        .min()
-        .filter(|own| *own < resources.memory);
-    let machine = Machine {
-        cores: resources.cores.min(quota),
-        memory: own_limit.unwrap_or(resources.memory),
-        requests_a_worker: pool.application.concurrency(),
-    };
-    (machine, own_limit.is_some())
-}
-
 impl Pools {
     /// Returns the room of a generation's workers.
     pub(super) fn room(&self, id: GenerationId, generation: &Generation, resources: &Resources) -> Room {
-        let (machine, is_alone) = machine(&generation.settings.pool, resources);
+        let (machine, is_alone) = resources.of_pool(&generation.settings.pool);
         let (shared, private) = (self.shared_memory(id, generation), private_memory(generation));
         let own = shared.saturating_add(private);
         let (others, used) = match is_alone {
