@@ -2,7 +2,7 @@
 
 use super::chance::quantile;
 use super::workload::{Container, SECONDS, Workload};
-use super::world::{Outcome, Rule, SHARED, run};
+use super::world::{Outcome, Rule, run};
 use std::fmt;
 
 const NUMBERS: [usize; 26] = [
@@ -46,16 +46,16 @@ pub(super) struct Shares {
 
 /// Sweeps over fixed numbers. Returns `None` if the kernel kills a worker with every number.
 pub(super) fn best(workload: &Workload, container: Container, seed: u64) -> Option<Best> {
-    let there_is = container.memory - SHARED;
+    let there_is = container.memory - workload.shared;
     let mut best: Option<Best> = None;
     let mut worse = 0;
     for number in NUMBERS
         .into_iter()
-        .take_while(|number| *number as f64 * 28.0 <= 1.3 * there_is)
+        .take_while(|number| *number as f64 * workload.own <= 1.3 * there_is)
     {
         let killed = |seed| run(workload, container, Rule::Fixed(number), seed).killed > 0;
         let outcome = run(workload, container, Rule::Fixed(number), seed);
-        let is_tight = number as f64 * 28.0 > 0.6 * there_is;
+        let is_tight = number as f64 * workload.own > 0.6 * there_is;
         // A lucky number does not count.
         if outcome.killed > 0 || is_tight && (killed(seed + 1000) || killed(seed + 2000)) {
             break;

@@ -21,6 +21,11 @@ pub(super) struct Kind {
 pub(super) struct Workload {
     pub(super) name: &'static str,
     pub(super) kinds: Vec<Kind>,
+    /// MiB of an idle worker, and MiB that all workers share.
+    pub(super) own: f64,
+    pub(super) shared: f64,
+    /// The relative deviation of the requests' memory.
+    pub(super) peak_deviation: f64,
     /// MiB that a worker loses with each request, and requests after which it is replaced (0: never).
     pub(super) leak: f64,
     pub(super) replaced_after: u32,
@@ -77,13 +82,14 @@ fn wave(second: f64, top: f64) -> f64 {
     if (80.0..140.0).contains(&second) { top } else { 0.7 }
 }
 
-/// All workloads. `hot`: more load than the machine can serve from the first second on, so that calm teaches nothing.
-pub(super) fn workloads(hot: bool) -> Vec<Workload> {
-    let mixed = kind(1.0, 0.02, 0.06, 0.0, 0.7, 4.0);
-    let query = kind(1.0, 0.008, 0.0, 0.04, 0.7, 4.0);
-    let plain = |name, kinds: &[Kind]| Workload {
+/// A workload without anything special.
+pub(super) fn plain(name: &'static str, kinds: &[Kind]) -> Workload {
+    Workload {
         name,
         kinds: kinds.to_vec(),
+        own: 28.0,
+        shared: 170.0,
+        peak_deviation: 0.6,
         leak: 0.0,
         replaced_after: 0,
         load: |second| wave(second, 1.3),
@@ -94,7 +100,13 @@ pub(super) fn workloads(hot: bool) -> Vec<Workload> {
         cold: 0.0,
         deploy: 0.0,
         threads: 1,
-    };
+    }
+}
+
+/// All workloads. `hot`: more load than the machine can serve from the first second on, so that calm teaches nothing.
+pub(super) fn workloads(hot: bool) -> Vec<Workload> {
+    let mixed = kind(1.0, 0.02, 0.06, 0.0, 0.7, 4.0);
+    let query = kind(1.0, 0.008, 0.0, 0.04, 0.7, 4.0);
     let tail = [
         kind(0.9, 0.01, 0.03, 0.0, 1.0, 2.0),
         kind(0.09, 0.03, 0.5, 0.0, 1.5, 6.0),

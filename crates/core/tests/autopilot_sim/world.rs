@@ -2,6 +2,7 @@
 //! memory with a killer, and workers that have to be started. Requests that nobody waits for do not begin, waits are bounded,
 //! and workers leave new connections while others compute (`wait_for_cpu`), as in the product.
 
+#[path = "world/workers.rs"]
 mod workers;
 
 use super::chance::{gap, part, skewed};
@@ -13,9 +14,6 @@ use std::collections::VecDeque;
 
 /// The first seconds do not count.
 const WARM: f64 = 20.0;
-/// MiB.
-const OWN: f64 = 28.0;
-pub(super) const SHARED: f64 = 170.0;
 const MIB: f64 = 1_048_576.0;
 const PATIENCE: f64 = 8.0;
 const STARTS_AT_ONCE: usize = 32;
@@ -160,7 +158,7 @@ impl<'a> World<'a> {
         let mean = kinds.iter().map(|kind| kind.share * length(kind)).sum();
         let usual_run = kinds.iter().map(|kind| kind.share * kind.run).sum();
         let machine = machine(workload, container);
-        let autopilot = Autopilot::start(&machine, (SHARED * MIB) as u64);
+        let autopilot = Autopilot::start(&machine, (workload.shared * MIB) as u64);
         let number = match rule {
             Rule::Fixed(number) => number,
             Rule::Today => (0.75 * container.memory / 64.0).max(1.0) as usize,
@@ -182,7 +180,7 @@ impl<'a> World<'a> {
             idle: Vec::new(),
             starting: 0,
             live: 0,
-            memory: SHARED,
+            memory: workload.shared,
             autopilot,
             number,
             seen: Seen::default(),
@@ -220,8 +218,10 @@ impl<'a> World<'a> {
 
     /// Requests a second that the machine can serve with the best number.
     fn capacity(&self) -> f64 {
-        let each = OWN + self.average(|kind| kind.peak);
-        let most = ((0.9 * self.container.memory - SHARED) / each).floor().max(1.0);
+        let each = self.workload.own + self.average(|kind| kind.peak);
+        let most = ((0.9 * self.container.memory - self.workload.shared) / each)
+            .floor()
+            .max(1.0);
         let by_processors = 0.95 * self.container.cores / self.average(|kind| kind.run);
         let by_memory = 0.9 * most * self.workload.threads as f64 / self.mean;
         let by_database = 0.95 * self.connections() / self.average(|kind| kind.database);
@@ -327,7 +327,7 @@ impl<'a> World<'a> {
             away: skewed(random, kind.away, kind.deviation),
             database: skewed(random, kind.database, kind.deviation),
             queued: 0.0,
-            peak: skewed(random, kind.peak, 0.6),
+            peak: skewed(random, kind.peak, self.workload.peak_deviation),
         });
     }
 
@@ -459,7 +459,7 @@ impl<'a> World<'a> {
             let second = Second {
                 elapsed: 1.0,
                 machine: machine(self.workload, self.container),
-                shared: (SHARED * MIB) as u64,
+                shared: (self.workload.shared * MIB) as u64,
                 others: 0,
                 current: (self.memory * MIB) as u64,
                 pressure: false,

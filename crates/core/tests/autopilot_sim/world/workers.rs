@@ -1,12 +1,12 @@
 //! Workers of the simulated pool: how they come and go.
 
 use super::super::chance::skewed;
-use super::{Guest, OWN, Rule, STARTS_AT_ONCE, State, Worker, World, machine};
+use super::{Guest, Rule, STARTS_AT_ONCE, State, Worker, World, machine};
 use forkyard_core::autopilot::Autopilot;
 
 impl World<'_> {
     pub(super) fn fork(&mut self, is_ready: bool) {
-        let own = OWN * skewed(&mut self.random, 1.0, 0.15);
+        let own = self.workload.own * skewed(&mut self.random, 1.0, 0.15);
         let worker = Worker {
             state: if is_ready { State::Serves } else { State::Starts },
             own,
