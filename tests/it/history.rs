@@ -121,6 +121,7 @@ fn yesterday_is_known_over_reloads_upgrades_and_killed_masters() {
             minute: yesterday,
             requests: 3_600,
             errors: 7,
+            dead: [1, 0, 0, 5],
             run_micros: 7_200_000_000,
             waits: [3_000, 600, 0, 0, 0, 0, 0, 0],
         };
@@ -132,7 +133,8 @@ fn yesterday_is_known_over_reloads_upgrades_and_killed_masters() {
             let text = daemon.shown(&["status", pool]);
             assert_contains(
                 &text,
-                "\n  same hour a day ago: 3600 requests, 7 errors, 2.00 busy workers; 95 % waited at most 10.0 ms\n",
+                "\n  same hour a day ago: 3600 requests, 7 errors, 2.00 busy workers; 95 % waited at most 10.0 ms; dead work: \
+                 abandoned 1, overload 5\n",
             );
         }
     };

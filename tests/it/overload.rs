@@ -5,7 +5,8 @@ mod routed;
 mod storm;
 
 use crate::support::prelude::*;
-use forkyard_protocol::dead_work::DeadWork;
+use forkyard_protocol::dead_work::{DeadWork, REASONS};
+use forkyard_protocol::history::LastHour;
 use forkyard_protocol::numbers::PoolNumbers;
 
 const VISITOR: &str = "198.51.100.7";
@@ -166,5 +167,14 @@ impl Site {
 
     fn dead(&self) -> DeadWork {
         self.numbers().dead_work
+    }
+
+    /// Waits until the last hour has all requests that did not begin, too.
+    fn wait_for_last_hour(&self, row: &str) -> LastHour {
+        until(&format!("{row}: the last hour"), || {
+            let numbers = self.numbers();
+            let hour = numbers.last_hour?;
+            (hour.dead_work.counts() == numbers.dead_work.counts()[..REASONS]).then_some(hour)
+        })
     }
 }

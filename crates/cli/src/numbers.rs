@@ -1,7 +1,7 @@
 //! A pool's numbers as text: busy time, percentiles, classes.
 
 use forkyard_protocol::control::PoolStatus;
-use forkyard_protocol::dead_work::DeadCount;
+use forkyard_protocol::dead_work::{DeadCount, NotBegun};
 use forkyard_protocol::history::{LastHour, Period};
 use forkyard_protocol::lanes::Lanes;
 use forkyard_protocol::numbers::{Distribution, PoolNumbers, StatusClass};
@@ -84,24 +84,34 @@ fn wait(bound: Option<u64>) -> String {
 
 fn of_period(period: &Period) -> String {
     format!(
-        "{} requests, {} errors, {:.2} busy workers; 95 % waited {}",
+        "{} requests, {} errors, {:.2} busy workers; 95 % waited {}{}",
         period.requests,
         period.errors,
         period.busy_workers,
-        wait(period.wait_p95_at_most_ms)
+        wait(period.wait_p95_at_most_ms),
+        dead(&period.dead_work)
     )
 }
 
 fn last_hour(hour: &LastHour) -> String {
     format!(
-        "last hour: {} requests, {} errors, {:.2} busy workers; 95 % waited {}; worst minute {} min ago: {}",
+        "last hour: {} requests, {} errors, {:.2} busy workers; 95 % waited {}; worst minute {} min ago: {}{}",
         hour.requests,
         hour.errors,
         hour.busy_workers,
         wait(hour.wait_p95_at_most_ms),
         hour.worst_minutes_ago,
-        wait(hour.worst_wait_p95_at_most_ms)
+        wait(hour.worst_wait_p95_at_most_ms),
+        dead(&hour.dead_work)
     )
+}
+
+fn dead(of: &NotBegun) -> String {
+    let all = counts(DeadCount::REASON_NAMES, of.counts());
+    match all.is_empty() {
+        true => all,
+        false => format!("; dead work: {all}"),
+    }
 }
 
 fn percentiles(of: &Distribution, parts: &[u32]) -> String {
@@ -175,6 +185,10 @@ mod tests {
             aborted: 2,
             week_ago: Some(Period {
                 requests: 7,
+                dead_work: NotBegun {
+                    deadline: 2,
+                    ..NotBegun::default()
+                },
                 busy_workers: 1.0,
                 wait_p95_at_most_ms: Some(50),
                 ..Period::default()
@@ -200,7 +214,7 @@ mod tests {
              run p50 1.1 ms, p95 8.6 ms, p99 1.10 s; wait p95 1 µs\n  \
              answers 2xx 98, none 2; received 9999 B, sent 3072 MiB; aborted 2, timed out 0\n  \
              dead work: abandoned 3, overload 1\n  \
-             same hour a week ago: 7 requests, 0 errors, 1.00 busy workers; 95 % waited at most 50.0 ms\n"
+             same hour a week ago: 7 requests, 0 errors, 1.00 busy workers; 95 % waited at most 50.0 ms; dead work: deadline 2\n"
         );
         assert_eq!(lines(&PoolStatus::default()), "");
     }

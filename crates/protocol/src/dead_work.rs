@@ -21,6 +21,8 @@ pub enum DeadCount {
 
 /// The number of counts.
 pub const COUNTS: usize = 6;
+/// The first of them are the reasons why a request did not begin.
+pub const REASONS: usize = 4;
 
 impl DeadCount {
     pub const NAMES: [&'static str; COUNTS] = [
@@ -32,8 +34,43 @@ impl DeadCount {
         "nonsense",
     ];
 
+    /// The names of the reasons why a request did not begin.
+    pub const REASON_NAMES: [&'static str; REASONS] = {
+        let [abandoned, deadline, queue_time, overload, ..] = DeadCount::NAMES;
+        [abandoned, deadline, queue_time, overload]
+    };
+
     pub fn index(self) -> usize {
         self as usize
+    }
+}
+
+/// Requests that did not begin, by [`DeadCount`], in an answer about a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NotBegun {
+    pub abandoned: u64,
+    pub deadline: u64,
+    pub queue_time: u64,
+    pub overload: u64,
+}
+
+impl NotBegun {
+    /// Returns the counts in the order of [`DeadCount::NAMES`].
+    pub fn counts(&self) -> [u64; REASONS] {
+        [self.abandoned, self.deadline, self.queue_time, self.overload]
+    }
+}
+
+impl From<[u64; REASONS]> for NotBegun {
+    fn from(counts: [u64; REASONS]) -> NotBegun {
+        let [abandoned, deadline, queue_time, overload] = counts;
+        NotBegun {
+            abandoned,
+            deadline,
+            queue_time,
+            overload,
+        }
     }
 }
 
@@ -85,6 +122,9 @@ mod tests {
     fn counts_keep_their_order() {
         let counts = [1, 2, 3, 4, 5, 6];
         assert_eq!(DeadWork::from(counts).counts(), counts);
+        let reasons = [1, 2, 3, 4];
+        assert_eq!(NotBegun::from(reasons).counts(), reasons);
+        assert_eq!(DeadCount::Overload.index() + 1, REASONS);
         assert_eq!(DeadCount::NAMES[DeadCount::Nonsense.index()], "nonsense");
     }
 }

@@ -1,6 +1,7 @@
 //! The last hour of a pool, by the minute of the monotonic clock, which goes on over reloads and upgrades, and the form
 //! of earlier hours in answers.
 
+use crate::dead_work::{NotBegun, REASONS};
 use serde::{Deserialize, Serialize};
 
 /// How far the history reaches.
@@ -19,6 +20,8 @@ pub struct Minute {
     pub requests: u64,
     /// Requests with status 5xx or without an answer.
     pub errors: u64,
+    /// Requests that did not begin, by [`DeadCount`](crate::dead_work::DeadCount); they are among the requests.
+    pub dead: [u64; REASONS],
     /// The duration of all requests, in microseconds.
     pub run_micros: u64,
     /// Requests by the class of their wait.
@@ -37,7 +40,9 @@ impl Minute {
             (&mut self.errors, other.errors),
             (&mut self.run_micros, other.run_micros),
         ];
-        for (own, others) in sums.into_iter().chain(self.waits.iter_mut().zip(other.waits)) {
+        let waits = self.waits.iter_mut().zip(other.waits);
+        let dead = self.dead.iter_mut().zip(other.dead);
+        for (own, others) in sums.into_iter().chain(waits).chain(dead) {
             *own = own.saturating_add(others);
         }
     }
@@ -118,6 +123,7 @@ impl History {
         Some(LastHour {
             requests: sum.requests,
             errors: sum.errors,
+            dead_work: sum.dead.into(),
             busy_workers: sum.run_micros as f64 / 1e6 / (MINUTES * 60) as f64,
             wait_p95_at_most_ms: sum.wait_of_most(),
             worst_minutes_ago: now.saturating_sub(worst.minute),
@@ -137,6 +143,8 @@ fn is_recent(minute: &Minute, now: u64) -> bool {
 pub struct LastHour {
     pub requests: u64,
     pub errors: u64,
+    /// Requests that did not begin.
+    pub dead_work: NotBegun,
     /// The mean number of busy workers.
     pub busy_workers: f64,
     /// 95 of 100 requests waited at most so long; `None`: for more than 5 s.
@@ -155,6 +163,8 @@ pub struct Period {
     pub minutes: u64,
     pub requests: u64,
     pub errors: u64,
+    /// Requests that did not begin.
+    pub dead_work: NotBegun,
     /// The mean number of busy workers.
     pub busy_workers: f64,
     /// 95 of 100 requests waited at most so long; `None`: for more than 5 s.
@@ -169,6 +179,7 @@ impl Period {
             minutes,
             requests: sum.requests,
             errors: sum.errors,
+            dead_work: sum.dead.into(),
             busy_workers: sum.run_micros as f64 / 1e6 / (minutes * 60) as f64,
             wait_p95_at_most_ms: sum.wait_of_most(),
         }
@@ -186,6 +197,7 @@ mod tests {
             minute,
             requests,
             errors: 1,
+            dead: [0, 0, 1, 0],
             run_micros: 36_000_000,
             waits,
         }
@@ -215,6 +227,7 @@ mod tests {
             (hour.requests, hour.errors, hour.wait_p95_at_most_ms),
             (101, 3, Some(10))
         );
+        assert_eq!(hour.dead_work.counts(), [0, 0, 3, 0]);
         assert_eq!(
             (hour.worst_minutes_ago, hour.worst_wait_p95_at_most_ms),
             (30, Some(100))
@@ -264,6 +277,7 @@ mod tests {
             minute: u64::MAX,
             requests: u64::MAX,
             errors: u64::MAX,
+            dead: [u64::MAX; REASONS],
             run_micros: u64::MAX,
             waits: [u64::MAX; WAITS],
         };

@@ -5,8 +5,9 @@
 //! scoreboards, which have the last hour. It may copy one many times: the copy with more requests stays.
 
 use super::minutes::minute_of;
+use super::row::{Row, WORDS};
 use forkyard_base::tick::Tick;
-use forkyard_protocol::history::{COARSE, Minute, Period, WAITS};
+use forkyard_protocol::history::{COARSE, Minute, Period};
 use forkyard_sys::Result;
 use forkyard_sys::shm::{Memory, PAGE_BYTES, PAGE_WORDS, Words};
 use std::collections::{HashMap, HashSet};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const PAGES: usize = (32 << 20) / PAGE_BYTES;
 const POOL_PAGES: usize = 8;
 /// The first page has the layout's number and the count of places that were ever used.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 const MOST_POOLS: usize = PAGES / POOL_PAGES - 1;
 
 const HOUR: u64 = 60;
@@ -29,14 +30,12 @@ const TENS: Rows = Rows {
     minutes: COARSE,
 };
 const HOURS: Rows = Rows {
-    first: TENS.count * ROW,
+    first: TENS.count * WORDS,
     count: 14 * 24 + 1,
     minutes: HOUR,
 };
-/// A row: its first minute (0: none), requests, errors, run time, two classes of waits a word.
-const ROW: usize = 4 + WAITS / 2;
 /// The length of the pool's name and the name.
-const NAME_LENGTH: usize = HOURS.first + HOURS.count * ROW;
+const NAME_LENGTH: usize = HOURS.first + HOURS.count * WORDS;
 const NAME: usize = NAME_LENGTH + 1;
 const MOST_NAME: usize = (POOL_PAGES * PAGE_WORDS - NAME) * 8;
 /// Added to minutes of the monotonic clock, which begins with the machine: no time of the last weeks is below 0.
@@ -50,39 +49,20 @@ struct Rows {
 }
 
 impl Rows {
-    /// The words of the row of a time.
-    fn row<'w>(&self, place: &'w [AtomicU64], begin: u64) -> &'w [AtomicU64] {
+    fn row<'w>(&self, place: &'w [AtomicU64], begin: u64) -> Row<'w> {
         let index = (begin / self.minutes) as usize % self.count;
-        let first = self.first + index * ROW;
-        &place[first..first + ROW]
+        let first = self.first + index * WORDS;
+        Row::new(&place[first..first + WORDS])
     }
 
     /// Returns the row of a time, if it has requests.
     fn read(&self, place: &[AtomicU64], begin: u64) -> Option<Minute> {
-        let row = self.row(place, begin);
-        let load = |index: usize| row[index].load(Ordering::Relaxed);
-        (load(0) == begin).then(|| Minute {
-            minute: begin,
-            requests: load(1),
-            errors: load(2),
-            run_micros: load(3),
-            waits: std::array::from_fn(|class| load(4 + class / 2) >> (class % 2 * 32) & u64::from(u32::MAX)),
-        })
+        let row = self.row(place, begin).read()?;
+        (row.minute == begin).then_some(row)
     }
 
     fn write(&self, place: &[AtomicU64], minute: &Minute) {
-        let row = self.row(place, minute.minute);
-        let store = |index: usize, value: u64| row[index].store(value, Ordering::Relaxed);
-        // A master that is killed here leaves no row.
-        row[0].store(0, Ordering::SeqCst);
-        store(1, minute.requests);
-        store(2, minute.errors);
-        store(3, minute.run_micros);
-        let half = |count: u64| count.min(u64::from(u32::MAX));
-        for (index, pair) in minute.waits.chunks(2).enumerate() {
-            store(4 + index, half(pair[0]) | half(pair[1]) << 32);
-        }
-        row[0].store(minute.minute, Ordering::SeqCst);
+        self.row(place, minute.minute).write(minute);
     }
 
     /// The times of the ring, oldest first.
@@ -307,8 +287,9 @@ mod tests {
             minute,
             requests,
             errors: requests / 2,
+            dead: [0, requests, 0, 0],
             run_micros: requests * 1_000_000,
-            waits: [requests, 0, 0, 0, 0, 0, 0, 1],
+            waits: [requests, 0, 0, 0, 0, 0, 0, 0],
         }
     }
 
@@ -344,7 +325,7 @@ mod tests {
         assert_eq!((last_ten.requests, last_ten.began), (8, EPOCH - 7 * 60));
         assert!(
             tens.iter()
-                .all(|it| (it.requests, it.busy_workers) == (10, 1.0 / 60.0))
+                .all(|it| (it.requests, it.dead_work.deadline, it.busy_workers) == (10, 10, 1.0 / 60.0))
         );
         let (last_hour, hours) = hours.split_last().unwrap();
         assert_eq!(last_hour.requests, 8);

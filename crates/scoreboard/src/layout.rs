@@ -307,7 +307,6 @@ pub mod numbers {
     pub const ROUTE_WORDS: usize = ROUTE_NAME + ROUTE_NAME_BYTES / 8;
     /// Rows of the last hour's minutes ([`minutes`](super::super::minutes)).
     pub const MINUTES: usize = ROUTE_ROWS + ROUTES * ROUTE_WORDS;
-    pub const MINUTE_WORDS: usize = 8;
 }
 
 #[cfg(test)]
@@ -331,7 +330,7 @@ mod tests {
         const { assert!(numbers::OWN_MEMORY_AT < numbers::ROUTE_KEYS) };
         const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
         const END: usize =
-            numbers::MINUTES + forkyard_protocol::history::MINUTES as usize * numbers::MINUTE_WORDS;
+            numbers::MINUTES + forkyard_protocol::history::MINUTES as usize * super::super::row::WORDS;
         const { assert!(END <= NUMBERS_PAGES * PAGE_WORDS) };
     }
 }

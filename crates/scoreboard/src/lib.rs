@@ -17,6 +17,7 @@ pub mod numbers;
 pub mod refusals;
 pub mod reserve;
 pub mod routes;
+mod row;
 pub mod samples;
 pub mod slot_reader;
 pub mod slot_writer;

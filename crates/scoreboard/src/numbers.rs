@@ -3,6 +3,7 @@
 //! The present worker writes them. After its death the master counts its unfinished request.
 
 use super::layout::{numbers as at, slot};
+use super::minutes::MinuteUse;
 use super::routes::RouteUse;
 use super::stage::RequestStage;
 use super::{slot_reader, stopwatch};
@@ -19,12 +20,14 @@ const KIB: u64 = 1024;
 /// A request that has ended.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FinishedRequest {
-    /// `None` for a WebSocket or another endless connection.
+    /// `None` for a WebSocket or another endless connection, and for a request that did not begin.
     pub run: Option<Duration>,
     pub wait: Duration,
     /// When it ended; zero: no minute counts it.
     pub ended: Tick,
     pub class: StatusClass,
+    /// Why it did not begin.
+    pub dead: Option<DeadCount>,
     /// Processor time in microseconds, if known.
     pub cpu_micros: Option<u64>,
     /// Peak memory in bytes, if known.
@@ -100,10 +103,16 @@ impl<'a> Counters<'a> {
         if let Some(run) = request.run {
             self.record(at::RUN, micros(run), at::RUN_SUM, nanos(run));
             self.record(at::WAIT, micros(request.wait), at::WAIT_SUM, nanos(request.wait));
-            if request.ended != Tick::ZERO {
-                let is_error = matches!(request.class, StatusClass::ServerError | StatusClass::None);
-                self.in_minute(request.ended, run, request.wait, is_error);
-            }
+        }
+        let has_minute = request.ended != Tick::ZERO && (request.run.is_some() || request.dead.is_some());
+        if has_minute {
+            let counted = MinuteUse {
+                run: request.run.unwrap_or_default(),
+                wait: request.wait,
+                is_error: matches!(request.class, StatusClass::ServerError | StatusClass::None),
+                dead: request.dead,
+            };
+            self.in_minute(request.ended, &counted);
         }
         if let Some(cpu) = request.cpu_micros {
             self.record(at::CPU, cpu, at::CPU_SUM, cpu.saturating_mul(1_000));
@@ -226,6 +235,7 @@ mod tests {
             wait: Duration::from_micros(3),
             ended: at(12),
             class: StatusClass::of(404),
+            dead: None,
             cpu_micros: Some(800),
             memory: Some(3 << 20),
             is_aborted: true,

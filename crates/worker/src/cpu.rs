@@ -1,5 +1,6 @@
 //! Measures the CPU time of requests.
 
+use super::dead_work::Dead;
 use super::run_queue::{LEAST, UsualRequest};
 use super::samples;
 use super::service::Service;
@@ -64,11 +65,15 @@ impl Service {
     fn count(&mut self, now: Tick, cpu_micros: u64, queued: Duration) {
         let tally = &mut self.tally;
         let request = FinishedRequest {
-            run: (!tally.is_dead).then(|| tally.ended.unwrap_or(now).since(self.taken)),
+            run: tally
+                .dead
+                .is_none()
+                .then(|| tally.ended.unwrap_or(now).since(self.taken)),
             wait: std::mem::take(&mut tally.waited),
             ended: now,
             class: tally.answer.class(),
-            cpu_micros: Some(cpu_micros),
+            dead: tally.dead.map(Dead::count),
+            cpu_micros: tally.dead.is_none().then_some(cpu_micros),
             memory: tally.memory,
             is_aborted: self.client_gone,
             is_timed_out: false,
@@ -96,7 +101,7 @@ impl Service {
     pub(super) fn account(&mut self, now: Tick) {
         let took = now.since(self.taken);
         let mut queued = Duration::ZERO;
-        if !self.tally.is_dead {
+        if self.tally.dead.is_none() {
             self.took = [took, self.took[0]];
             queued = self.cost.end(took);
         }

@@ -250,7 +250,7 @@ impl<'w> Request<'w> {
 
     /// Ends a request that must not begin.
     pub(super) fn die(&mut self, dead: Dead, now: Tick) {
-        self.service.tally.is_dead = true;
+        self.service.tally.dead = Some(dead);
         match dead.answer(now.as_nanos() >> 10) {
             Some(answer) => {
                 let _ = self.write(answer.as_bytes());

@@ -392,7 +392,7 @@ impl Worker {
         let service = &mut self.service;
         service.stage(RequestStage::End);
         let _ = service.finish();
-        let is_dead = service.tally.is_dead;
+        let is_dead = service.tally.dead.is_some();
         if !is_dead {
             service.wear.served += 1;
             service.limit_memory(self.releases);

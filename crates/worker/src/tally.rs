@@ -21,8 +21,8 @@ pub(super) struct Tally {
     pub(super) waited: Duration,
     /// The worker found its connection waiting in the listening socket.
     pub(super) found_waiting: bool,
-    /// The request did not begin; it counts for no distribution.
-    pub(super) is_dead: bool,
+    /// Why the request did not begin; it counts for no distribution.
+    pub(super) dead: Option<Dead>,
     pub(super) memory: Option<u64>,
     /// How much the request raised the worker's peak of memory, in bytes.
     pub(super) growth: u64,
@@ -38,7 +38,7 @@ impl Tally {
     /// Begins a request. Its wait and its first bytes are already known.
     pub(super) fn begin(&mut self) {
         self.memory = None;
-        self.is_dead = false;
+        self.dead = None;
         self.growth = 0;
         self.route = None;
         self.ended = None;

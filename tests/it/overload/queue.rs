@@ -3,6 +3,7 @@
 use super::{APPLICATIONS, Application, Site, VISITOR};
 use crate::support::prelude::*;
 use forkyard_protocol::dead_work::DeadWork;
+use forkyard_protocol::numbers::PoolNumbers;
 
 const MANAGERS: [&str; 3] = [
     "pm = \"static\"\nmax_children = 1\n",
@@ -100,7 +101,17 @@ fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tc
         (left.len() == 2).then_some(left)
     });
     assert_eq!(logged, ["499 GET", "499 HEAD"], "{row}");
-    assert_contains(&site.daemon.shown(&["status", "www"]), "dead work: abandoned 2");
+    let text = site.daemon.shown(&["status", "www"]);
+    assert_contains(&text, "\n  dead work: abandoned 2\n");
+    let hour = site.wait_for_last_hour(&row);
+    let (errors, client_errors) = (hour.errors, site.numbers().requests.client_error);
+    assert_eq!((hour.dead_work.abandoned, client_errors), (2, 2), "{row}");
+    // Other requests without a client have no answer.
+    assert!(errors + 2 < hour.requests, "{row}: {hour:?}");
+    assert_contains(
+        &site.daemon.shown(&["status", "www"]),
+        "; dead work: abandoned 2\n",
+    );
 }
 
 fn assert_all_ways(application: &'static Application) {
@@ -137,7 +148,7 @@ fn refused(
     application: &'static Application,
     settings: &str,
     rows: &[(&str, f64, Changes)],
-) -> (Vec<Answer>, DeadWork, Vec<String>) {
+) -> (Vec<Answer>, PoolNumbers, Vec<String>) {
     let settings = format!("{}ping.path = \"/ping\"\n{settings}", MANAGERS[0]);
     let site = Site::start(application, &settings, None);
     let held = site.hold();
@@ -155,14 +166,16 @@ fn refused(
     let answers = clients
         .iter_mut()
         .map(|client| client.answer().expect("an answer"));
-    (answers.collect(), site.dead(), site.begun())
+    let answers = answers.collect();
+    site.wait_for_last_hour(application.runtime);
+    (answers, site.numbers(), site.begun())
 }
 
 #[test]
 fn late_requests_are_answered_before_they_begin() {
     for application in [&APPLICATIONS[0], &APPLICATIONS[3]] {
         let settings = "max_request_queue_time = \"60s\"\n";
-        let (answers, dead, begun) = refused(
+        let (answers, numbers, begun) = refused(
             application,
             settings,
             &[
@@ -201,7 +214,15 @@ fn late_requests_are_answered_before_they_begin() {
         }
         assert_eq!(answers[7].body(), "pong", "{name}");
         assert_eq!(begun, ["held", "in-time", "nonsense", "future", "job"], "{name}");
-        assert_eq!(dead.counts(), [0, 2, 1, 0, 0, 2], "{name}");
+        assert_eq!(numbers.dead_work.counts(), [0, 2, 1, 0, 0, 2], "{name}");
+        let hour = numbers.last_hour.expect("an hour");
+        assert_eq!(
+            (hour.errors, hour.dead_work.counts()),
+            (3, [0, 2, 1, 0]),
+            "{name}"
+        );
+        assert_eq!(numbers.requests.server_error, 3, "{name}");
+        assert_eq!(hour.requests, numbers.run.count + 3, "{name}");
     }
 }
 

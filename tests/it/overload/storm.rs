@@ -3,6 +3,7 @@
 use super::{APPLICATIONS, Site};
 use crate::support::prelude::*;
 use forkyard_protocol::dead_work::DeadWork;
+use forkyard_protocol::history::LastHour;
 use std::sync::atomic::AtomicUsize;
 
 const CLIENTS: usize = 160;
@@ -22,6 +23,7 @@ struct Outcome {
     /// How long the first request after the storm waited.
     after: Duration,
     dead: DeadWork,
+    last_hour: LastHour,
 }
 
 fn fixed(settings: &str) -> String {
@@ -94,6 +96,7 @@ fn storm(pool: &str, is_timed: bool) -> Outcome {
         forgotten,
         after,
         dead: site.dead(),
+        last_hour: site.wait_for_last_hour("storm"),
     }
 }
 
@@ -111,6 +114,7 @@ fn an_overloaded_pool_does_work_that_somebody_waits_for() {
         let capacity = WORKERS * 10 * LASTS.as_secs() as usize;
         assert!(answered * 2 >= capacity, "{outcome:?}");
         assert!(outcome.refused > 0 && outcome.dead.overload > 0, "{outcome:?}");
+        assert!(outcome.last_hour.errors >= outcome.dead.overload, "{outcome:?}");
         assert!(outcome.after < Duration::from_secs(1), "{outcome:?}");
         assert_eq!(outcome.forgotten, FORGOTTEN, "{outcome:?}");
     });

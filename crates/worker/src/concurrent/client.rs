@@ -2,6 +2,7 @@
 
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
+use super::super::dead_work::Dead;
 use super::super::router_channel::Session;
 use super::super::tally::AnswerStatus;
 use fastcgi::{Connection, Params, Phase};
@@ -65,7 +66,7 @@ pub(super) struct RunningRequest {
     pub status: AnswerStatus,
     pub is_timed_out: bool,
     /// It did not begin; it counts for no distribution.
-    pub is_dead: bool,
+    pub dead: Option<Dead>,
     pub route: Option<RouteRow>,
 }
 

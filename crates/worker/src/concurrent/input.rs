@@ -205,7 +205,7 @@ impl WorkerState {
             waited: Duration::ZERO,
             status: AnswerStatus::default(),
             is_timed_out: false,
-            is_dead: false,
+            dead: None,
             route: None,
         });
         self.find_route(index);

@@ -178,7 +178,7 @@ impl WorkerState {
     }
 
     fn is_over(&mut self, request: &RunningRequest, is_aborted: bool, now: Tick) {
-        let is_counted = request.answer != AnswerPhase::Endless && !request.is_dead;
+        let is_counted = request.answer != AnswerPhase::Endless && request.dead.is_none();
         let run = is_counted.then(|| now.since(request.taken));
         if let Some((gate, run)) = self.page.gate().zip(run) {
             gate.had_run(run);
@@ -189,8 +189,9 @@ impl WorkerState {
                 wait: request.waited,
                 ended: now,
                 class: request.status.class(),
+                dead: request.dead.map(Dead::count),
                 cpu_micros: None,
-                memory: self.wear.known_peak(),
+                memory: self.wear.known_peak().filter(|_| request.dead.is_none()),
                 is_aborted,
                 is_timed_out: request.is_timed_out,
             };
@@ -212,7 +213,7 @@ impl WorkerState {
         if !self.is_full() {
             self.capacity.quiet.has_room();
         }
-        self.wear.served += u64::from(!request.is_dead);
+        self.wear.served += u64::from(request.dead.is_none());
         self.publish_load();
         self.show_end(now.since(request.taken), now);
         self.check_limits(now);
@@ -308,7 +309,7 @@ impl WorkerState {
     /// Ends a request that must not begin.
     pub(super) fn die(&mut self, index: usize, dead: Dead, now: Tick) {
         if let Some(request) = &mut self.clients[index].request {
-            request.is_dead = true;
+            request.dead = Some(dead);
         }
         if let Some(answer) = dead.answer(now.as_nanos() >> 10) {
             return self.send_whole(index, answer.as_bytes(), now);
