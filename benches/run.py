@@ -54,7 +54,8 @@ def main():
         print(*plot.write(rows, about, arguments.plot), sep="\n")
     if broken:
         sys.exit(f"could not be measured: {', '.join(broken)}")
-    sys.exit(0 if all(row.met for row in rows) else 1)
+    if missed := [f"{row.case}: {row.work}" for row in rows if not row.met]:
+        sys.exit("\n".join(["not shown:", *missed]))
 
 
 def parse():

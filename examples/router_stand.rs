@@ -262,6 +262,7 @@ impl Stand {
                 admin_request,
                 result,
             } => say(&json!({ "request": admin_request, "result": result })),
+            ToMaster::Refused(_) => {}
             ToMaster::Finished => say(&json!({ "finished": true })),
         }
     }

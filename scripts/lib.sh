@@ -40,12 +40,15 @@ at_exit() {
     trap "$exit_commands" EXIT
 }
 
-# step COMMAND...: runs it, and says how long it took.
+# step COMMAND...: runs it, says how long it took, and has its status. Not before `||`, nor as a condition: bash then goes on after
+# a command that fails in a function. What may fail without an end of the script is run by `behind`.
 step() {
-    local begun=$SECONDS
+    local begun=$SECONDS status
     echo "$*" >&2
     "$@"
+    status=$?
     echo "$*: $((SECONDS - begun)) s" >&2
+    return "$status"
 }
 
 # behind NAME COMMAND...: runs it beside what follows, until `finish NAME` shows what it said and has its status. The name is a

@@ -7,6 +7,10 @@ import time
 
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 BOT = "Mozilla/5.0 (compatible; ExampleBot/1.0)"
+# The visitor's patience is over.
+GAVE_UP = -1
+# No answer, and what nginx answers if a worker ends in the middle of a request, or no worker takes it.
+LOST = (0, 500, 502)
 PAGES = [f"/product/{number}/" for number in range(40)]
 
 
@@ -17,6 +21,8 @@ class Kind:
         self.name, self.network, self.agent, self.patience, self.steps = name, network, agent, patience, steps
         # When each began, seconds since the start; how long it took; whether it got all that it wanted.
         self.visits = []
+        # Those that got a 500 or 502, or whose connection was closed without an answer.
+        self.lost = 0
         self._numbers = itertools.count(1)
 
     def address(self):
@@ -55,9 +61,12 @@ async def visit(port, kind, begun):
     for method, path in kind.steps():
         try:
             status = await asyncio.wait_for(_fetch(port, kind, address, method, path), kind.patience)
-        except (TimeoutError, asyncio.TimeoutError, OSError, asyncio.IncompleteReadError):
-            status = 0
+        except (TimeoutError, asyncio.TimeoutError):
+            status = GAVE_UP
+        except (OSError, asyncio.IncompleteReadError):
+            status = LOST[0]
         if status != 200:
+            kind.lost += status in LOST
             is_done = False
             break
     kind.visits.append((start - begun, time.monotonic() - start, is_done))
@@ -72,7 +81,7 @@ async def _fetch(port, kind, address, method, path):
             f"X-Real-IP: {address}\r\nX-Kind: {kind.name}\r\n{length}\r\n".encode()
         )
         answer = await reader.read(-1)
-        return int(answer.split(b" ", 2)[1]) if answer else 0
+        return int(answer.split(b" ", 2)[1]) if answer else LOST[0]
     finally:
         # Without this a visitor that has lost its patience would stay.
         writer.transport.abort()

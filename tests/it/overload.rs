@@ -12,6 +12,7 @@ use forkyard_protocol::numbers::PoolNumbers;
 const VISITOR: &str = "198.51.100.7";
 
 /// An application that notes each request it begins, and holds one until a file is there.
+#[derive(Debug)]
 struct Application {
     runtime: &'static str,
     script: &'static str,
@@ -30,6 +31,8 @@ $times = isset($_SERVER['REQUEST_START']) || isset($_SERVER['REQUEST_TIMEOUT']);
 file_put_contents(__DIR__ . '/begun', $_GET['n'] . ($times ? '!' : '') . \"\\n\", FILE_APPEND);
 while (isset($_GET['hold']) && !file_exists($_GET['hold'])) { usleep(1000); clearstatcache(); }
 if (isset($_GET['takes'])) usleep($_GET['takes'] * 1000);
+$end = hrtime(true) + ($_GET['computes'] ?? 0) * 1e6;
+while (hrtime(true) < $end);
 echo 'done';",
         more: concat!("version = \"", env!("FORKYARD_PHP"), "\"\n"),
     },

@@ -428,7 +428,7 @@ form!(
 );
 form!(
     QueueLimit,
-    "a duration, such as 10, \"500ms\" or \"5m\", or \"auto\"",
+    "a duration; write whole seconds, or a whole number with ms, s, m, h or d, for example \"10s\", at most \"3650d\", or \"auto\"",
     Plain::Text("auto") => Some(QueueLimit(QueueTime::Auto)),
     Plain::Text(text) => duration(text).map(queue_limit),
     Plain::Whole(number) => duration(&number.to_string()).map(queue_limit)

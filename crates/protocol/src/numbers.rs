@@ -3,7 +3,8 @@
 //! All are sums that never fall: the difference of two readings covers all of the time between them.
 
 use crate::dead_work::{COUNTS, DeadWork};
-use crate::history::{History, LastHour, Period};
+use crate::history::{History, LastHour, Minute, Period};
+use crate::router::Refusals;
 use forkyard_base::scale::{self, BUCKETS, IN_OCTAVE};
 use serde::{Deserialize, Serialize};
 
@@ -155,6 +156,24 @@ impl Numbers {
         self.cpu.add(&other.cpu);
         self.memory.add(&other.memory);
         self.history.add(&other.history);
+    }
+
+    /// Adds the requests that a router answered itself in this minute. Untrusted.
+    pub fn add_refusals(&mut self, refused: &Refusals, minute: u64) {
+        let dead = self.dead.iter_mut().zip(refused.dead);
+        for (own, more) in self.classes.iter_mut().zip(refused.classes).chain(dead) {
+            *own = own.saturating_add(more);
+        }
+        let class = |class: StatusClass| refused.classes[class.index()];
+        self.history.add_minute(&Minute {
+            minute,
+            requests: refused.classes.into_iter().fold(0, u64::saturating_add),
+            errors: class(StatusClass::ServerError).saturating_add(class(StatusClass::None)),
+            dead: refused.dead,
+            run_micros: 0,
+            waits: refused.waits,
+        });
+        self.history.coarsen(minute);
     }
 
     pub fn is_nothing(&self) -> bool {

@@ -3,6 +3,9 @@
 //! The master does not trust the router. Messages with unknown numbers or too many of anything are answered or logged
 //! but have no effect.
 
+use crate::dead_work::{DeadCount, REASONS};
+use crate::history::{WAITS, class_of};
+use crate::numbers::{CLASSES, StatusClass};
 use forkyard_base::origin::Origin;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,6 +32,8 @@ pub enum ToMaster {
         admin_request: u64,
         result: Result<Value, String>,
     },
+    /// Requests that the router answered itself, since the last such message.
+    Refused(Refusals),
     /// The router exits after [`ToRouter::Finish`].
     Finished,
 }
@@ -39,6 +44,8 @@ pub enum ToRouter<Pool> {
     /// The first message, and each change of the configuration. The first comes with the listening socket and a socket
     /// to the inspector.
     Settings(Box<Pool>),
+    /// The access log, with its descriptor; without one there is none. `limit`: the longest line.
+    AccessLog { limit: usize },
     /// A running instance with its channel, before `Begin`.
     Running(Instance),
     /// The end of the running instances.
@@ -62,6 +69,33 @@ pub enum ToRouter<Pool> {
     AdminRequest { admin_request: u64, what: AdminRequest },
     /// Stop accepting and exit when waiting requests are served, or after the given time.
     Finish(Option<Duration>),
+}
+
+/// Requests that a router answered itself, or did not answer because their client had left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refusals {
+    /// By the class of their status.
+    pub classes: [u64; CLASSES],
+    /// By the reason, if they are [dead work](crate::dead_work).
+    pub dead: [u64; REASONS],
+    /// By the class of their wait.
+    pub waits: [u64; WAITS],
+}
+
+impl Refusals {
+    pub fn add(&mut self, status: u16, dead: Option<DeadCount>, waited: Duration) {
+        self.classes[StatusClass::of(status).index()] += 1;
+        if let Some(count) = dead.and_then(|dead| self.dead.get_mut(dead.index())) {
+            *count += 1;
+        }
+        let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+        self.waits[class_of(millis)] += 1;
+    }
+
+    pub fn is_nothing(&self) -> bool {
+        *self == Refusals::default()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -105,23 +105,28 @@ impl<'a> Gate<'a> {
         self.settle(now);
     }
 
-    fn is_full(&self) -> bool {
-        if let Some(limit) = self.limit() {
-            let words = self.slots.div_ceil(64);
-            let busy = (0..words).map(|index| self.load(gate::BUSY + index).count_ones() as usize);
-            return busy.sum::<usize>() >= limit;
+    /// Whether all workers that the pool may have are busy. `accepts`: the slot of a worker that counts as busy, because
+    /// it is about to take a request.
+    pub fn is_full(&self, accepts: Option<usize>) -> bool {
+        let words = self.slots.div_ceil(64);
+        let busy = (0..words).map(|index| {
+            let own = accepts.filter(|slot| slot / 64 == index);
+            self.load(gate::BUSY + index) | own.map_or(0, |slot| 1 << (slot % 64))
+        });
+        match self.limit() {
+            Some(limit) => busy.map(|word| word.count_ones() as usize).sum::<usize>() >= limit,
+            None => busy.enumerate().all(|(index, word)| {
+                let used = (self.slots - index * 64).min(64);
+                word & (u64::MAX >> (64 - used)) == u64::MAX >> (64 - used)
+            }),
         }
-        let (whole, rest) = (self.slots / 64, self.slots % 64);
-        let last = (1 << rest) - 1;
-        let is_last_full = rest == 0 || self.load(gate::BUSY + whole) & last == last;
-        is_last_full && (0..whole).all(|index| self.load(gate::BUSY + index) == u64::MAX)
     }
 
     /// Starts or stops the time until it fits the bits. Each change of a bit is followed by a call, and the call after
     /// the last change sees all bits.
     fn settle(&self, now: Tick) {
         loop {
-            let is_full = self.is_full();
+            let is_full = self.is_full(None);
             let word = self.load(gate::SATURATED);
             if stopwatch::runs(word) == is_full {
                 return;
@@ -344,6 +349,34 @@ mod tests {
         gate.enter(64, at(100));
         gate.leave(0, at(101));
         assert_eq!(gate.saturated_ns(at(999)), 21 * MILLI);
+    }
+
+    #[test]
+    fn a_worker_that_accepts_completes_all_that_the_pool_may_have() {
+        for (slots, limit) in [
+            (1, 0),
+            (2, 0),
+            (64, 0),
+            (65, 0),
+            (130, 0),
+            (8, 3),
+            (130, 70),
+            (130, 1),
+        ] {
+            let page = page();
+            let gate = Gate::new(&page, slots);
+            gate.limit_to(limit, at(1));
+            let all = if limit == 0 { slots } else { limit };
+            // Slots beyond the limit are free, or have other workers than the first.
+            for slot in (0..slots).rev().take(all - 1) {
+                assert!(!gate.is_full(None), "{slots} {limit}");
+                gate.enter(slot, at(2));
+            }
+            assert!(!gate.is_full(None) && gate.is_full(Some(0)), "{slots} {limit}");
+            if all > 1 {
+                assert!(!gate.is_full(Some(slots - 1)), "{slots} {limit}");
+            }
+        }
     }
 
     #[test]

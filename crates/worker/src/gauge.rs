@@ -8,7 +8,6 @@ use super::service::Service;
 use forkyard_base::tick::Tick;
 use forkyard_config::Listen;
 use forkyard_host::listen::disallowed;
-use forkyard_scoreboard::{RequestStage, header, slot_reader};
 use forkyard_sys::diag;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -43,7 +42,8 @@ impl Gauge {
         let last = *self.last.get_or_insert(now);
         let is_due = now.since(last) >= INTERVAL
             && (is_eager || service.page.board.slots() > 1 || self.was_busy(&service.page, now));
-        if !is_due || !is_full(&service.page) {
+        let is_full = || (service.page.gate()).is_some_and(|gate| gate.is_full(Some(service.page.own)));
+        if !is_due || !is_full() {
             return false;
         }
         self.measure(service.listener.as_fd(), &service.page, now) > 1
@@ -86,29 +86,4 @@ impl Gauge {
         }
         queue.current
     }
-}
-
-/// Whether all workers that the pool may have are there and busy.
-fn is_full(page: &Page) -> bool {
-    let words = page.board.header();
-    let slots = page.board.slots();
-    let most = page.gate().and_then(|gate| gate.limit()).unwrap_or(slots);
-    let is_busy = |index: usize| {
-        let stage = page.board.slot(index).map(slot_reader::stage);
-        index == page.own
-            || !matches!(
-                stage,
-                Some(RequestStage::Accepting | RequestStage::Creating) | None
-            )
-    };
-    let mut busy = 0;
-    for index in 0..slots {
-        match header::used(words, index) {
-            true if is_busy(index) => busy += 1,
-            true => return false,
-            false if most >= slots => return false,
-            false => {}
-        }
-    }
-    busy >= most
 }

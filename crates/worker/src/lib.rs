@@ -75,7 +75,7 @@ pub use process_settings::{
 pub use promotion::Promotion;
 pub use relay::{Peer, Sink, Stop, relay};
 pub use request::description;
-pub use request::{ClientGone, Request};
+pub use request::{CLIENT_CLOSED, ClientGone, Request};
 pub use restart_file::RestartMark;
 pub use rewound::CARRIED;
 pub use sequential::{Worker, run};

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// nginx's status of a request whose client has left.
-pub(super) const CLIENT_CLOSED: u16 = 499;
+pub const CLIENT_CLOSED: u16 = 499;
 
 /// The client disconnected or timed out (`client_timeout`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +87,11 @@ impl<'w> Request<'w> {
         if let Some(recorder) = &mut self.service.recorder {
             recorder.status(status);
         }
+    }
+
+    /// The status for the access log of a request that ended because its client had left.
+    pub fn log_client_gone(&mut self) {
+        self.log_status(CLIENT_CLOSED);
     }
 
     /// Records the peak memory in bytes.
@@ -256,7 +261,7 @@ impl<'w> Request<'w> {
                 let _ = self.write(answer.as_bytes());
             }
             None => {
-                self.log_status(CLIENT_CLOSED);
+                self.log_client_gone();
                 self.break_off();
             }
         }

@@ -4,7 +4,7 @@ use super::{APPLICATIONS, Site};
 use crate::support::prelude::*;
 use forkyard_protocol::dead_work::DeadWork;
 use forkyard_protocol::history::LastHour;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 const CLIENTS: usize = 160;
 const WORKERS: usize = 4;
@@ -118,6 +118,56 @@ fn an_overloaded_pool_does_work_that_somebody_waits_for() {
         assert!(outcome.after < Duration::from_secs(1), "{outcome:?}");
         assert_eq!(outcome.forgotten, FORGOTTEN, "{outcome:?}");
     });
+}
+
+/// A static pool has as many workers as the autopilot's number, so that no slot is free.
+#[test]
+fn a_pool_with_fewer_workers_than_slots_sees_its_queue() {
+    const SLOTS: u64 = 24;
+    each(["dynamic", "ondemand"], |manager| {
+        let number = format!("max_children = \"auto\"\nmax_children_most = {SLOTS}\n");
+        let pool = format!("pm = \"{manager}\"\n{number}max_request_queue_time = \"auto\"\n");
+        let spare = "start_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 2\n";
+        let pool = if manager == "dynamic" { pool + spare } else { pool };
+        let site = Site::start(&APPLICATIONS[0], &pool, None);
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..CLIENTS / 2 {
+                scope.spawn(|| {
+                    while !ends.load(Ordering::SeqCst) {
+                        let params = site.params("n", 0.0).with("QUERY_STRING", "n=n&computes=100");
+                        let _ = site.client().request(&params, b"");
+                    }
+                });
+            }
+            let _end = Ended(&ends);
+            let overload = || {
+                let status = &site.daemon.status(&["www"])["pools"][0];
+                let most = status["limits"]["max_children"].as_u64().expect("a number");
+                let count = status["numbers"]["dead_work"]["overload"]
+                    .as_u64()
+                    .expect("a number");
+                (most, count)
+            };
+            let before = until(&format!("{manager}: a number below the slots"), || {
+                let (most, count) = overload();
+                (most < SLOTS).then_some(count)
+            });
+            wait_until(&format!("{manager}: refused requests"), || {
+                let (most, count) = overload();
+                most < SLOTS && count > before
+            });
+        });
+    });
+}
+
+/// The threads also end if a wait is in vain.
+struct Ended<'e>(&'e AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// The web server's clock may be wrong, or another server had the request before.

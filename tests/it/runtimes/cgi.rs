@@ -8,8 +8,9 @@ fn start(settings: &str) -> Daemon {
     Daemon::start(|dir| {
         make_writable(dir);
         let settings = format!("pm = \"static\"\nmax_children = 2\ncatch_workers_output = true\n{settings}");
+        let settings = settings.replace("DIR", &dir.display().to_string());
         let application = application_in("cgi", dir, "");
-        pool(dir, "www", &settings, &application)
+        with_control(dir) + &pool(dir, "www", &settings, &application)
     })
 }
 
@@ -150,14 +151,28 @@ fn a_program_may_speak_http_itself() {
 
 #[test]
 fn a_client_that_leaves_takes_its_program_along() {
-    let daemon = start("");
-    let sleeper = "#!/bin/sh\nsleep 1000 & echo $! >child; echo $$ >leader\nprintf 'Content-Type: text/plain\\n\\n'\nwait\n";
-    program(&daemon, "sleep.cgi", sleeper);
-    let client = daemon.send("www", &Params::get(&daemon.dir, "sleep.cgi", ""));
-    let pids = [pid_in(&daemon, "child"), pid_in(&daemon, "leader")];
-    drop(client);
-    pids.into_iter().for_each(wait_for_end);
-    daemon.wait_for("sleep.cgi was killed: the client left");
+    let daemon = start("access.log = \"DIR/access\"\naccess.format = \"%s %m %r\"\n");
+    let head = "printf 'Content-Type: text/plain\\n\\n'";
+    for (name, head) in [("silent.cgi", ""), ("sleep.cgi", head)] {
+        let text = format!("#!/bin/sh\nsleep 1000 & echo $! >child; echo $$ >leader\n{head}\nwait\n");
+        program(&daemon, name, &text);
+        let client = daemon.send("www", &Params::get(&daemon.dir, name, ""));
+        let pids = [pid_in(&daemon, "child"), pid_in(&daemon, "leader")];
+        drop(client);
+        pids.into_iter().for_each(wait_for_end);
+        daemon.wait_for(&format!("{name} was killed: the client left"));
+        for file in ["child", "leader"] {
+            fs::remove_file(daemon.dir.join(file)).expect("it was written");
+        }
+    }
+    wait_until("the access log's lines", || {
+        let log = fs::read_to_string(daemon.dir.join("access")).unwrap_or_default();
+        log == "499 GET /silent.cgi\n499 GET /sleep.cgi\n"
+    });
+    wait_until("the counts", || {
+        let requests = &daemon.status(&["www"])["pools"][0]["numbers"]["requests"];
+        requests["4xx"] == 2 && requests["2xx"] == 0 && requests["none"] == 0
+    });
     assert_eq!(
         daemon.get("www", "none.cgi").status(),
         "404 Not Found",

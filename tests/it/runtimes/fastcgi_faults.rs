@@ -245,7 +245,7 @@ fn a_request_that_comes_to_nothing_on_a_kept_connection_is_asked_again() {
 
 #[test]
 fn a_program_may_end_what_it_does_for_a_client_that_left() {
-    let daemon = libfcgi("");
+    let daemon = libfcgi("access.log = \"DIR/access\"\naccess.format = \"%s %m %q\"\n");
     let pid = pid_of(&ask(&daemon, ""));
     let client = begin(&daemon, "slow");
     assert_eq!(pid_in(&daemon, "slow"), pid);
@@ -257,6 +257,8 @@ fn a_program_may_end_what_it_does_for_a_client_that_left() {
     pid_in(&daemon, "hanging");
     drop(client);
     daemon.wait_for("it went on with a request for 1 s after its client had left");
+    let log = fs::read_to_string(daemon.dir.join("access")).expect("a log");
+    assert_eq!(log, "200 GET \n499 GET slow\n200 GET \n499 GET hang\n");
     wait_for_end(pid);
     assert_eq!(ask(&daemon, "").status(), OK);
 }

@@ -99,6 +99,7 @@ pub fn start(settings: &str, application: impl FnOnce(&Path) -> String) -> Daemo
         make_writable(dir);
         fs::write(dir.join("odd.py"), ODD).expect("write");
         let settings = format!("catch_workers_output = true\n{settings}");
+        let settings = settings.replace("DIR", &dir.display().to_string());
         let application = application_in("fastcgi", dir, &application(dir));
         pool(dir, "www", &settings, &application)
     })

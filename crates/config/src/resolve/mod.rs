@@ -10,6 +10,7 @@ mod lanes;
 mod listen;
 mod manager;
 mod node;
+mod overload;
 mod pool;
 mod programs;
 mod slow;

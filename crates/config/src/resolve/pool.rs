@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::{new_file, priority, rlimit_files};
-use super::{application, applications, confine, lanes, listen, manager, worker_script};
+use super::{application, applications, confine, lanes, listen, manager, overload, worker_script};
 use crate::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
 use crate::draft::{ApplicationDraft, ApplicationsDraft, PoolDraft, PoolText};
 use crate::error::{Kind, Location};
@@ -14,14 +14,12 @@ use crate::model::{
     Account, DEFAULT_STOP_TIMEOUT, Environment, Limits, Listen, Logs, Pages, Pool, ProcessSetup, ReloadWhen,
     Replacement, Retirement, Serving,
 };
-use crate::overload::{Abandoned, Overload, QueueTime};
 use crate::report::{Report, WorldReport};
 use crate::units::{Text, Time};
 use crate::value::quoted;
 
 const TITLE: &str = "forkyard";
 const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
-const DEFAULT_KEPT: [&str; 2] = ["/wp-cron.php", "/cron.php"];
 const DEFAULT_KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(75);
 const DEFAULT_PARAMS_BYTES: u64 = 1 << 20;
 const DEFAULT_PARAMS_COUNT: usize = 10_000;
@@ -104,7 +102,7 @@ pub(super) fn resolve(
             wait_for_cpu: draft.wait_for_cpu.or(true),
             limits: limits(draft, report),
         },
-        overload: overload(draft),
+        overload: overload::overload(draft, report),
         lanes,
         retirement: retirement(text, report),
         replacement: Replacement {
@@ -140,15 +138,6 @@ fn setup(draft: &PoolDraft, report: &mut WorldReport<'_>) -> ProcessSetup {
         process_dumpable: draft.process_dumpable.or(false),
         no_new_privs: draft.no_new_privs.or(false),
         origin: None,
-    }
-}
-
-fn overload(draft: &PoolDraft) -> Overload {
-    let kept = draft.abandoned_keep.get();
-    Overload {
-        abandoned: draft.abandoned.or(Abandoned::Skip),
-        abandoned_keep: kept.unwrap_or_else(|| DEFAULT_KEPT.map(str::to_owned).to_vec()),
-        queue_time: draft.max_request_queue_time.or(QueueTime::Endless),
     }
 }
 

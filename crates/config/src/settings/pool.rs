@@ -199,7 +199,7 @@ section! {
             "what becomes of a GET or HEAD request that has waited for a second and whose client has left: it does not begin, or it runs. `\"skip-half-closed\"`: a client of another machine has left once it has closed its half of a TCP connection, as nginx does ([Overload](../howto/overload.md))")
             .in_php_fpm("it runs"),
         abandoned_keep: Field<Texts> = key("abandoned_keep", "list", r#"`["/wp-cron.php", "/cron.php"]`"#,
-            "ends of paths whose requests run without a client")
+            "ends of paths, each from a slash, whose requests run without a client")
             .in_php_fpm("all run"),
         lanes: Field<LaneRules> = key("lanes", r#"`"off"`, `"wordpress"`, or an array of rules"#, r#"`"off"`"#,
             "classes of requests in one pool: bots and background work leave workers idle for people. A rule is `{ lane, uri, method, cookie, no_cookie, agent }`; the first that fits counts. See [Lanes](../howto/lanes.md)")

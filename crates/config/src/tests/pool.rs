@@ -49,6 +49,24 @@ fn rules_of_a_pool() {
         ! 7:8: error: [pool www] access.format: embrace is not allowed for modifier %r; see docs/reference/logging.md for the list
         access.suppress_path = ["x"]
         ! 7:8: error: [pool www] access.suppress_path: "x" does not start with /; give the URIs as the status page shows them
+        abandoned = "never"
+        ! 7:1: error: [pool www] abandoned: "never" is not a rule for requests whose client has left; write "skip", "run" or "skip-half-closed"
+        abandoned_keep = [""]
+        ! 7:1: error: [pool www] abandoned_keep: "" is no path; write the end of a path, for example "/wp-cron.php"
+        abandoned_keep = ["/cron.php", "/"]
+        ! 7:1: error: [pool www] abandoned_keep: "/" would keep the path of every directory; write the end of a path, for example "/wp-cron.php"
+        abandoned_keep = ["cron.php"]
+        ! 7:1: error: [pool www] abandoned_keep: "cron.php" does not start with /; write the end of a path, for example "/wp-cron.php"
+        abandoned_keep = ["/cron.php?run=1"]
+        ! 7:1: error: [pool www] abandoned_keep: "/cron.php?run=1" can't match: a path ends before the query; write the end of a path, for example "/wp-cron.php"
+        abandoned_keep = ["/cron/*"]
+        ! 7:1: error: [pool www] abandoned_keep: "/cron/*" can't match: * is no pattern; write the end of a path, for example "/wp-cron.php"
+        abandoned_keep = "/cron.php"
+        ! 7:1: error: [pool www] abandoned_keep: "/cron.php" is not a list
+        max_request_queue_time = "4000d"
+        ! 7:1: error: [pool www] max_request_queue_time: "4000d" is not a duration; write whole seconds, or a whole number with ms, s, m, h or d, for example "10s", at most "3650d", or "auto"
+        max_request_queue_time = -1
+        ! 7:1: error: [pool www] max_request_queue_time: -1 is not a duration; write whole seconds, or a whole number with ms, s, m, h or d, for example "10s", at most "3650d", or "auto"
         stop_timeout = 0
         ! 7:1: error: [pool www] stop_timeout: 0 is too short; give a duration above zero, for example "10s"
         client_timeout = "10x"

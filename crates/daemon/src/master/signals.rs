@@ -167,6 +167,8 @@ impl Master {
             Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
             None => {}
         }
+        let executor = &mut self.executor;
+        executor.applications.reopen_access_logs(&executor.context);
         match self.executor.context.pools.reopen_app_logs() {
             Some(true) => log::info!("application log file re-opened"),
             Some(false) => log::error!("unable to re-open an application's log; the old one is written on"),

@@ -24,5 +24,6 @@ pub mod users;
 
 pub use find_error::FindError;
 pub use forkyard_protocol::inspector as protocol;
+pub(crate) use pool::name as pool_name;
 pub use pool::{Refused, pool_of};
 pub use process::run;

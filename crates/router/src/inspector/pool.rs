@@ -213,7 +213,7 @@ fn owner(
 
 /// Pool name and path (the whole path if the pool has several directories). Unique per application and valid as a file
 /// name.
-fn name(template: &Pool, applications: &Applications, root: &Path) -> Result<String, Refused> {
+pub(crate) fn name(template: &Pool, applications: &Applications, root: &Path) -> Result<String, Refused> {
     let path = match applications.directories.as_slice() {
         [only] => root.strip_prefix(only).unwrap_or(root),
         _ => root,

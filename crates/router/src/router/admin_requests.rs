@@ -84,7 +84,10 @@ impl Router {
 
     pub(super) fn admin_request(&mut self, admin_request: u64, what: AdminRequest) {
         let result = match what {
-            AdminRequest::View => Ok(self.view()),
+            AdminRequest::View => {
+                self.tell_refused(true);
+                Ok(self.view())
+            }
             AdminRequest::Restart {
                 application,
                 rolling,

@@ -1,6 +1,7 @@
 //! The router's own answers.
 
 use fastcgi::{MAX_CONTENT, ProtocolStatus, RecordType, Violation, end_request, header};
+use forkyard_protocol::dead_work::DeadCount;
 use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,12 +27,30 @@ pub(super) struct ErrorPage {
 }
 
 impl Problem {
-    fn status(&self) -> &'static str {
+    /// Why the request is dead work, after a wait in the queue.
+    pub(super) fn dead(&self) -> Option<DeadCount> {
         match self {
-            Problem::NoRoot => "403 Forbidden",
-            Problem::NotFound(_) => "404 Not Found",
-            Problem::QueueFull(_) | Problem::Failed(_) | Problem::Unavailable => "503 Service Unavailable",
-            Problem::TimedOut => "504 Gateway Timeout",
+            Problem::QueueFull(_) => Some(DeadCount::Overload),
+            Problem::TimedOut => Some(DeadCount::QueueTime),
+            Problem::NoRoot | Problem::NotFound(_) | Problem::Failed(_) | Problem::Unavailable => None,
+        }
+    }
+
+    pub(super) fn code(&self) -> u16 {
+        match self {
+            Problem::NoRoot => 403,
+            Problem::NotFound(_) => 404,
+            Problem::QueueFull(_) | Problem::Failed(_) | Problem::Unavailable => 503,
+            Problem::TimedOut => 504,
+        }
+    }
+
+    fn status(&self) -> &'static str {
+        match self.code() {
+            403 => "403 Forbidden",
+            404 => "404 Not Found",
+            504 => "504 Gateway Timeout",
+            _ => "503 Service Unavailable",
         }
     }
 

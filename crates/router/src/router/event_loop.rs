@@ -11,6 +11,7 @@ use super::instances::{INSTANCE, Instances};
 use super::master_link::{HEARTBEAT, MASTER, MasterGone, MasterLink};
 use super::memory::BUDGET;
 use super::pool_queue::PoolQueue;
+use super::refusals::Refused;
 use super::sessions::Sessions;
 use super::settings::PoolSettings;
 use super::shortage::Shortage;
@@ -59,6 +60,7 @@ pub(super) struct Router {
     pub(super) shortage: Shortage,
     pub(super) apps: Apps,
     pub(super) errors: Errors,
+    pub(super) refused: Refused,
 }
 
 impl Router {
@@ -91,6 +93,7 @@ impl Router {
             shortage: Shortage::default(),
             apps: Apps::new(applications.forget_after),
             errors: Errors::default(),
+            refused: Refused::default(),
             epoll,
             settings,
         })
@@ -101,6 +104,7 @@ impl Router {
         loop {
             self.do_pending()?;
             if self.is_over() {
+                self.tell_refused(true);
                 self.master.say(&ToMaster::Finished);
                 return self.flush();
             }
@@ -192,6 +196,7 @@ impl Router {
             finish,
             self.acceptor.next_deadline(),
             self.inspections.next_deadline(),
+            self.refused.next_deadline(),
         ];
         match first.into_iter().flatten().min() {
             None => EpollTimeout::NONE,
@@ -213,6 +218,7 @@ impl Router {
         if self.pool.core.next_deadline().is_some_and(|due| due <= now) {
             self.tell(Event::Deadline);
         }
+        self.tell_refused(false);
         self.forget_applications();
         self.inspections.end_lines(self.settings.name(), now);
         self.acceptor.end_pause(&self.epoll, now);

@@ -4,13 +4,14 @@
 //! read only then. All other requests keep their place.
 
 use super::event_loop::Router;
+use super::refusals::{params, request};
 use super::state::ClientState;
-use fastcgi::{Input, Params, Responder};
+use fastcgi::{Params, Responder};
 use forkyard_config::{Abandoned, Overload};
-use forkyard_sys::other_end::{self, OtherSide};
-use forkyard_sys::socket::{Progress, peek};
+use forkyard_protocol::dead_work::DeadCount;
 
-const LONGEST_LOOK: usize = 64 * 1024;
+use forkyard_sys::other_end::{self, OtherSide};
+use forkyard_worker::CLIENT_CLOSED;
 
 impl Router {
     /// Looks at the end of a client whose request waits, after a report of epoll.
@@ -29,17 +30,9 @@ impl Router {
         }
         let mut responder = Responder::new(self.settings.limits());
         let mut buffer = Vec::new();
-        let bytes = match client.bytes.is_empty() {
-            true => {
-                buffer.resize(LONGEST_LOOK, 0);
-                match peek(client.socket(), &mut buffer) {
-                    Ok(Progress::Done(count)) => &buffer[..count],
-                    Ok(Progress::WouldBlock) | Err(_) => &[],
-                }
-            }
-            false => &client.bytes[..],
-        };
-        client.left = params(&mut responder, bytes).is_some_and(|params| may_be_skipped(params, rules));
+        let bytes = request(client.socket(), &client.bytes, &mut buffer);
+        let left = params(&mut responder, bytes).is_some_and(|params| may_be_skipped(params, rules));
+        client.left = left;
         self.skip_if_left(id);
     }
 
@@ -60,30 +53,11 @@ impl Router {
         if let Some(known) = &client.known {
             self.apps.count(&known.name, |counters| &mut counters.abandoned);
         }
+        self.note_refused(id, CLIENT_CLOSED, Some(DeadCount::Abandoned));
         self.close(id);
     }
 }
 
 fn may_be_skipped(params: &Params, rules: &Overload) -> bool {
     rules.may_skip(|name| params.get(name).unwrap_or_default())
-}
-
-/// Returns the parameters of the request that begins these bytes, if they are complete.
-fn params<'r>(responder: &'r mut Responder, mut bytes: &[u8]) -> Option<&'r Params> {
-    loop {
-        let (used, input) = responder.receive(bytes);
-        bytes = bytes.get(used..).unwrap_or_default();
-        match input {
-            Input::Request => return Some(responder.params()),
-            Input::Reply(_) if used > 0 => {}
-            Input::Reply(_)
-            | Input::More
-            | Input::Body(_)
-            | Input::BodyEnd
-            | Input::Abort
-            | Input::Broken(_) => {
-                return None;
-            }
-        }
-    }
 }

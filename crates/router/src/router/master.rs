@@ -38,6 +38,10 @@ impl Router {
         match message {
             // The listening socket comes first, and is the one that the router has.
             ToRouter::Settings(pool) => self.settings_changed(*pool, descriptors.nth(1)),
+            ToRouter::AccessLog { limit } => {
+                let settings = self.settings.pool.logs.access.as_ref();
+                self.refused.log_to(descriptors.next(), settings, limit);
+            }
             ToRouter::Running(instance) => {
                 if let Some(channel) = descriptors.next() {
                     self.instances.running.push((instance, channel));

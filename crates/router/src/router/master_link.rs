@@ -77,6 +77,11 @@ impl MasterLink {
         }
     }
 
+    /// Whether all messages so far are sent.
+    pub(super) fn is_heard(&self) -> bool {
+        self.outbox.is_empty()
+    }
+
     /// Sends queued messages. Returns `MasterGone` once, if the master has exited.
     ///
     /// # Errors

@@ -40,6 +40,7 @@ mod memory;
 mod pool_actions;
 mod pool_queue;
 mod reading;
+mod refusals;
 mod request;
 mod serving;
 mod sessions;

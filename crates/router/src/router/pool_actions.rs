@@ -190,7 +190,8 @@ impl Router {
                 _ => &mut counters.refused,
             });
         }
-        self.refuse(id, problem);
+        let dead = problem.dead();
+        self.refuse_as(id, problem, dead);
     }
 
     fn lost(&mut self, session: SessionId, began: bool) {

@@ -10,6 +10,7 @@ use super::request::{HeadLook, RequestHead, read_head, read_head_early};
 use super::sessions::Who;
 use super::state::{ClientCause, ClientState};
 use forkyard_core::applications::event::{Event, Get, Target, Wait};
+use forkyard_protocol::dead_work::DeadCount;
 use forkyard_sys::socket::{Progress, peek, receive, send, shutdown_write};
 use nix::sys::epoll::EpollFlags;
 use std::os::fd::AsFd;
@@ -269,6 +270,12 @@ impl Router {
     }
 
     pub(super) fn refuse(&mut self, id: u64, problem: Problem) {
+        self.refuse_as(id, problem, None);
+    }
+
+    /// Answers a request. `dead`: why it is dead work.
+    pub(super) fn refuse_as(&mut self, id: u64, problem: Problem, dead: Option<DeadCount>) {
+        self.note_refused(id, problem.code(), dead);
         if let Some(client) = self.clients.get_mut(id) {
             client.out = problem.answer(client.id);
             self.begin_answer(id);

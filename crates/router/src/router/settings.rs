@@ -3,6 +3,7 @@
 use super::answer::{ErrorPage, Problem};
 use super::app_index::Refused;
 use crate::inspector::own_settings::{at_once, is_concurrent, lower};
+use crate::inspector::pool_name;
 use crate::inspector::protocol::{Kind, Settings};
 use fastcgi::Limits;
 use forkyard_base::tick::Tick;
@@ -12,6 +13,7 @@ use forkyard_core::spawn::report::{ErrorId, Report};
 use forkyard_protocol::runtimes::Requests;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::time::Duration;
 
 /// Extra time before the pool abandons a start. The master normally does so first, after `start_timeout`, and reports
@@ -40,6 +42,11 @@ impl PoolSettings {
 
     pub(super) fn name(&self) -> &str {
         &self.pool.name
+    }
+
+    /// The pool name of an application's instances.
+    pub(super) fn pool_of(&self, root: &str) -> Option<String> {
+        pool_name(&self.pool, &self.applications, Path::new(root)).ok()
     }
 
     pub(super) fn root_parameter(&self) -> &[u8] {

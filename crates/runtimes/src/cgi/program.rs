@@ -238,6 +238,7 @@ impl CgiAnswer<'_> {
                     "fell silent"
                 };
                 log::info!("{script} was killed: the client {why}");
+                request.log_client_gone();
                 Err(ClientGone)
             }
         }

@@ -298,6 +298,7 @@ impl Passing<'_, '_> {
             ExchangeOutcome::ClientGone { silent } => {
                 let why = if silent { "fell silent" } else { "left" };
                 log::info!("a request is called off: the client {why}");
+                self.request.log_client_gone();
                 let _ = self.request.finish();
                 let between = self.exchange.recorded.is_between_records();
                 self.supervisor.call_off(connection, between, self.abort_timeout);

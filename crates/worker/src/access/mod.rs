@@ -9,6 +9,7 @@ pub(super) mod head;
 mod line;
 mod text;
 
+use super::request::description;
 use fastcgi::Params;
 use forkyard_base::tick::Tick;
 use forkyard_config::AccessLog;
@@ -23,6 +24,7 @@ use nix::errno::Errno;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 /// Writes the lines of one worker.
 #[derive(Debug)]
@@ -31,7 +33,8 @@ pub struct Recorder {
     pool: String,
     limit: usize,
     file: Option<OwnedFd>,
-    shelf: OwnedFd,
+    /// `None`: the file stays.
+    shelf: Option<OwnedFd>,
     /// The master's count of reopenings when `file` was taken.
     taken: u64,
     needs: Needs,
@@ -78,18 +81,34 @@ impl Recorder {
         shelf: OwnedFd,
         board: &[AtomicU64],
     ) -> Recorder {
+        let (file, taken) = (Handout::current(&shelf), header::logs_opened(board));
+        Recorder::with_file(settings, pool, limit, file, Some(shelf), taken)
+    }
+
+    /// Makes a recorder of requests that no worker answers, with a file of its own.
+    pub fn of_refused(settings: AccessLog, limit: usize, file: OwnedFd) -> Recorder {
+        Recorder::with_file(settings, String::new(), limit, Some(file), None, 0)
+    }
+
+    fn with_file(
+        settings: AccessLog,
+        pool: String,
+        limit: usize,
+        file: Option<OwnedFd>,
+        shelf: Option<OwnedFd>,
+        taken: u64,
+    ) -> Recorder {
         let wants = |test: fn(&Token) -> bool| settings.format.tokens.iter().any(test);
         let needs = Needs {
             cpu: wants(|token| matches!(token, Token::Cpu(_) | Token::CpuTime)),
             memory: wants(|token| matches!(token, Token::Memory(_))),
             peer: wants(|token| matches!(token, Token::Peer)),
         };
-        let taken = header::logs_opened(board);
         Recorder {
             settings,
             pool,
             limit,
-            file: Handout::current(&shelf),
+            file,
             shelf,
             taken,
             needs,
@@ -188,16 +207,48 @@ impl Recorder {
         self.request.ended.get_or_insert(now);
     }
 
+    /// Writes the line of a request that no worker answers.
+    pub fn refused(
+        &mut self,
+        pool: &str,
+        params: &Params,
+        waited: Duration,
+        status: u16,
+        peer: Option<IpAddr>,
+    ) {
+        self.pool.clear();
+        self.pool.push_str(pool);
+        let now = clock::now();
+        self.begin(now);
+        let request = &mut self.request;
+        let micros = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        request.begun_epoch_micros = request.begun_epoch_micros.saturating_sub(micros);
+        self.describe(&description(params), params, peer);
+        self.status(status);
+        self.end(now + waited);
+        if self.render() {
+            self.append();
+        }
+    }
+
     /// Writes the line unless it was written already.
     pub fn finish(&mut self, board: &[AtomicU64]) {
+        if self.render() {
+            self.turn_to_current(board);
+            self.append();
+        }
+    }
+
+    /// Renders the line, once. Returns whether there is one.
+    fn render(&mut self) -> bool {
         let request = &mut self.request;
         let Some(ended) = request.ended.filter(|_| !request.is_written) else {
-            return;
+            return false;
         };
         request.is_written = true;
         let status = request.later_status.unwrap_or_else(|| request.head.status());
         if is_suppressed(request, &self.settings.suppress_paths, status) {
-            return;
+            return false;
         }
         let mut cpu = if self.needs.cpu {
             clock::cpu_times().since(request.begun_cpu)
@@ -216,7 +267,7 @@ impl Recorder {
         self.line.clear();
         let is_whole = line::render(&self.settings.format, &facts, self.limit, &mut self.line);
         if self.line.is_empty() {
-            return;
+            return false;
         }
         self.line.push(b'\n');
         if !is_whole && !self.has_cut {
@@ -226,17 +277,21 @@ impl Recorder {
                 self.limit
             );
         }
-        self.write(board);
+        true
     }
 
-    fn write(&mut self, board: &[AtomicU64]) {
+    /// Takes the file that the master has opened since.
+    fn turn_to_current(&mut self, board: &[AtomicU64]) {
         let opened = header::logs_opened(board);
         if opened != self.taken {
-            if let Some(file) = Handout::current(&self.shelf) {
+            if let Some(file) = self.shelf.as_ref().and_then(Handout::current) {
                 self.file = Some(file);
                 self.taken = opened;
             }
         }
+    }
+
+    fn append(&mut self) {
         let Some(file) = &self.file else { return };
         let result = loop {
             match nix::unistd::write(file, &self.line) {

@@ -84,6 +84,14 @@ impl Pools {
         }
     }
 
+    /// Changes the counters of a pool.
+    pub(super) fn count_pool(&mut self, id: PoolId, change: impl FnOnce(&mut PoolCounters)) {
+        let name = self.by_id.get(&id).map(|pool| pool.name.clone());
+        if let Some(counters) = name.and_then(|name| self.counters.0.get_mut(&name)) {
+            change(counters);
+        }
+    }
+
     pub(super) fn count_exit(&mut self, id: WorkerId, exit: Ended) {
         let worker = self.workers.get(&id);
         let told = worker.and_then(|worker| worker.told);

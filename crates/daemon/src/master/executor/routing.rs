@@ -157,6 +157,7 @@ impl Executor {
             None if context.spawner.reaped(pid, ended) => {}
             None if process::is_writer(pid) => {
                 context.pools.reopen_access_logs();
+                self.applications.reopen_access_logs(context);
                 log::warn!("process {pid}, which writes logs, ended: {ended:?}");
             }
             // An orphan inherited as subreaper, or a worker whose fork was not announced yet.

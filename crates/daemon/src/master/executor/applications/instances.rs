@@ -18,6 +18,7 @@ use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
 use forkyard_router::inspector::Refused;
 use forkyard_router::inspector::protocol::{FoundApplication, InspectReply};
+use forkyard_scoreboard::minutes::minute_of;
 use forkyard_spawn::report::{ErrorId, Report};
 use forkyard_sys::{clock, identity};
 use std::collections::{HashMap, VecDeque};
@@ -71,6 +72,12 @@ impl Applications {
                 if let Some(asked) = asked {
                     self.answered(context, id, asked, result);
                 }
+            }
+            ToMaster::Refused(refused) => {
+                let now = minute_of(clock::now());
+                context
+                    .pools
+                    .count_pool(id, |counters| counters.numbers.add_refusals(&refused, now));
             }
             ToMaster::Finished => {}
         }

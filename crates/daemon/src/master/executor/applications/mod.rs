@@ -178,6 +178,7 @@ impl Applications {
         }
         app_pool.template = wanted.clone();
         app_pool.say_settings(&context.helpers, Vec::new());
+        app_pool.say_access_log(context);
         if is_other_inspector {
             // The next inspector has the new settings.
             context.helpers.replace(HelperId::Inspector(id));

@@ -1,7 +1,7 @@
 //! Router and inspector: their start, and their messages over datagram sockets.
 
 use super::super::context::Context;
-use super::super::generation::closed;
+use super::super::generation::{closed, open_access_log};
 use super::super::helper::{own_user, zone};
 use super::super::helper_id::{HelperId, HelperStep};
 use super::super::helper_process::{HelperProcess, Pulse};
@@ -16,6 +16,7 @@ use forkyard_protocol::router::{MOST_BYTES, ToRouter};
 use forkyard_router::inspector::protocol;
 use forkyard_sys::fd::{copy, send_with, socket_pair};
 use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::process::appended_by_others;
 use forkyard_sys::{Error, socket};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
@@ -142,6 +143,7 @@ impl AppPool {
         let listener = pool.and_then(|pool| pool.listener.as_ref()).ok_or_else(closed)?;
         let sockets = vec![copy(&listener.socket)?, copy(&self.sockets.router)?];
         self.say_settings(helpers, sockets);
+        self.say_access_log(context);
         let known = self.registry.iter().filter(|(_, instance)| instance.is_known);
         let known = known.filter_map(|(number, instance)| {
             let At::Up(worker) = instance.at else {
@@ -176,9 +178,37 @@ impl AppPool {
         let settings = ToRouter::Settings(Box::new(self.template.clone()));
         self.say(helpers, &settings, sockets);
     }
+
+    /// Opens the access log for the router.
+    pub(super) fn say_access_log(&mut self, context: &Context) {
+        let opened = open_access_log(&self.template).map_err(|error| error.to_string());
+        let theirs = opened.and_then(|file| match file {
+            Some(file) if identity::is_root() => {
+                let owner = self.runs_as.unwrap_or_else(identity::own_user);
+                let socket = appended_by_others(&file, owner);
+                socket.map(Some).map_err(|error| error.to_string())
+            }
+            file => Ok(file),
+        });
+        let theirs = theirs.unwrap_or_else(|error| {
+            let name = &self.template.name;
+            log::error!("[pool {name}] the router has no access log: {error}");
+            None
+        });
+        let limit = context.in_force.config.global.log_limit;
+        let message = ToRouter::AccessLog { limit };
+        self.say(&context.helpers, &message, theirs.into_iter().collect());
+    }
 }
 
 impl Applications {
+    /// Gives routers the files that have been opened again.
+    pub(in crate::master) fn reopen_access_logs(&mut self, context: &Context) {
+        for app_pool in self.routers.values_mut() {
+            app_pool.say_access_log(context);
+        }
+    }
+
     pub(in crate::master::executor) fn follow_helper(
         &mut self,
         context: &mut Context,
