@@ -1,7 +1,5 @@
 //! The autopilot: its choice for pools with a number, and for pools that follow it.
 
-mod simulated;
-
 use super::upgrade::{install, program};
 use crate::support::prelude::*;
 

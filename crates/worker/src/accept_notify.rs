@@ -121,15 +121,6 @@ impl AcceptNotifier {
         }
     }
 
-    /// Reports to the autopilot a connection that waits although this worker is idle, because others compute.
-    pub(super) fn tell_left(&mut self, page: &Page, now: Tick) {
-        let is_due = now.since(self.counted) >= COUNT_FOR_AUTOPILOT;
-        if header::wish(page.board.header()).busy_above.is_some() && is_due {
-            self.counted = now;
-            self.send(AcceptNotice::Busy);
-        }
-    }
-
     pub(super) fn tell_mold_candidate(&self) {
         self.send(AcceptNotice::Candidate);
     }

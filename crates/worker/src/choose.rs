@@ -175,11 +175,7 @@ impl Acceptor {
         });
         let enough = (run_queue::MOST_IDLE, usual.at_once(processors));
         let (idle, begun) = pool_view::begun_within(&service.page.board, usual.counts_for(), now, enough);
-        let leaves = begun >= enough.1;
-        if leaves {
-            self.notifier.tell_left(&service.page, now);
-        }
-        leaves.then(|| run_queue::look_again(idle))
+        (begun >= enough.1).then(|| run_queue::look_again(idle))
     }
 
     /// Serves the oldest known request. `None`: a sibling took it.

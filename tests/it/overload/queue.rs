@@ -39,7 +39,7 @@ const LEAVING: [(&str, Changes, &str, bool); 7] = [
 fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tcp: bool, is_kept: bool) {
     let row = format!("{} {manager:?} tcp {is_tcp} kept {is_kept}", application.runtime);
     let address = is_tcp.then(|| format!("127.0.0.1:{}", free_port()));
-    let settings = format!("{manager}access.log = \"ROOT/access\"\naccess.format = \"%s %m\"\n");
+    let settings = format!("{manager}access.log = \"ROOT/access\"\naccess.format = \"%s %m %q\"\n");
     let site = Site::start(application, &settings, address);
     let warm = || {
         let mut client = site.client();
@@ -94,18 +94,22 @@ fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tc
         let log = read_file(site.root.path().join("access"));
         let mut left: Vec<String> = log
             .lines()
-            .filter(|line| line.starts_with("499"))
+            // A CGI program that is killed has this status, too.
+            .filter(|line| {
+                line.starts_with("499") && (goes_on || line.ends_with("=left") || line.ends_with("=head"))
+            })
             .map(str::to_owned)
             .collect();
         left.sort_unstable();
         (left.len() == 2).then_some(left)
     });
-    assert_eq!(logged, ["499 GET", "499 HEAD"], "{row}");
+    assert_eq!(logged, ["499 GET n=left", "499 HEAD n=head"], "{row}");
     let text = site.daemon.shown(&["status", "www"]);
     assert_contains(&text, "\n  dead work: abandoned 2\n");
     let hour = site.wait_for_last_hour(&row);
     let (errors, client_errors) = (hour.errors, site.numbers().requests.client_error);
-    assert_eq!((hour.dead_work.abandoned, client_errors), (2, 2), "{row}");
+    assert_eq!(hour.dead_work.abandoned, 2, "{row}");
+    assert!(client_errors == 2 || (!goes_on && client_errors > 2), "{row}");
     // Other requests without a client have no answer.
     assert!(errors + 2 < hour.requests, "{row}: {hour:?}");
     assert_contains(

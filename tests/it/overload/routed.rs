@@ -134,7 +134,7 @@ const ROWS: [Row; 6] = [
     },
     Row {
         name: "late",
-        settings: "max_request_queue_time = \"300ms\"\n",
+        settings: "max_request_queue_time = \"2s\"\n",
         waiting: 0,
         changes: &[],
         leaves: false,
@@ -144,7 +144,7 @@ const ROWS: [Row; 6] = [
     },
     Row {
         name: "posted",
-        settings: "max_request_queue_time = \"300ms\"\n",
+        settings: "max_request_queue_time = \"2s\"\n",
         waiting: 0,
         changes: &[("REQUEST_METHOD", "POST")],
         leaves: false,
