@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 const LONGEST_LOOK: usize = 64 * 1024;
-/// The master hears of counts after this time, so that many refused requests are one message.
+/// The router sends its counts to the master after this time, so that many refused requests are one message.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What the router has refused.
@@ -85,7 +85,7 @@ impl Router {
     }
 }
 
-/// Returns the first bytes of a request: those that were read, or those in the socket.
+/// Returns the first bytes of a request, from the buffer or from the socket.
 pub(super) fn request<'b>(socket: BorrowedFd<'_>, read: &'b [u8], buffer: &'b mut Vec<u8>) -> &'b [u8] {
     if !read.is_empty() {
         return read;
