@@ -178,7 +178,8 @@ pub(super) fn meant(expected: &str, found: &str) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("\"{number}{unit}\""))
+    // A valid unit with a number out of range has no better form.
+    Some(format!("\"{number}{unit}\"")).filter(|meant| meant != found)
 }
 
 fn octal(text: &str) -> Option<u32> {

@@ -62,7 +62,7 @@ fn rules_of_a_pool() {
         abandoned_keep = ["/cron/*"]
         ! 7:1: error: [pool www] abandoned_keep: "/cron/*" can't match: * is no pattern; write the end of a path, for example "/wp-cron.php"
         abandoned_keep = "/cron.php"
-        ! 7:1: error: [pool www] abandoned_keep: "/cron.php" is not a list
+        ! 7:1: error: [pool www] abandoned_keep: "/cron.php" is not an array of strings; write ["one", "two"]
         max_request_queue_time = "4000d"
         ! 7:1: error: [pool www] max_request_queue_time: "4000d" is not a duration; write whole seconds, or a whole number with ms, s, m, h or d, for example "10s", at most "3650d", or "auto"
         max_request_queue_time = -1
