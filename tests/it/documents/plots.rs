@@ -54,15 +54,17 @@ fn pictures(directory: &Path) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn the_document_shows_pictures_of_the_figures_beside_it() {
-    let kept = root().join("docs/howto/benchmark");
-    let dir = directory();
-    plot(&kept.join("figures.json"), dir.path());
-    let made = pictures(dir.path());
-    assert!(!made.is_empty() && made == pictures(&kept));
-    let document = fs::read_to_string(root().join("docs/howto/benchmark.md")).expect("document");
-    for (name, picture) in made {
-        assert!(document.contains(&format!("](benchmark/{name})")), "{name}");
-        assert!(!picture.contains("not to be quoted"), "{name}");
+fn documents_show_pictures_of_the_figures_beside_them() {
+    for name in ["benchmark", "overload"] {
+        let kept = root().join("docs/howto").join(name);
+        let dir = directory();
+        plot(&kept.join("figures.json"), dir.path());
+        let made = pictures(dir.path());
+        assert!(!made.is_empty() && made == pictures(&kept));
+        let document = fs::read_to_string(kept.with_extension("md")).expect("document");
+        for (file, picture) in made {
+            assert!(document.contains(&format!("]({name}/{file})")), "{file}");
+            assert!(!picture.contains("not to be quoted"), "{file}");
+        }
     }
 }
