@@ -264,15 +264,17 @@ fn parked_requests_survive_workers_reloads_and_masters() {
             .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
             .collect();
         site.wait_for_parked(Lane::Bots, count);
+        let mut killed = 0;
         match what {
             "kill" => {
                 for worker in site.daemon.workers("www") {
+                    killed += 1;
                     kill(Pid::from_raw(worker as i32), Signal::SIGKILL).expect("kill");
                 }
                 site.release();
                 for mut client in held {
                     let answer = client.answer();
-                    assert!(answer.is_ok_and(|answer| !answer.ended), "its worker was killed");
+                    assert!(!answer.is_ok_and(|answer| answer.ended), "its worker was killed");
                 }
             }
             "reload" => {
@@ -288,12 +290,15 @@ fn parked_requests_survive_workers_reloads_and_masters() {
                 held.into_iter().for_each(answered);
             }
         }
-        parked.into_iter().for_each(answered);
+        // A worker that takes a request before it is killed takes it with it.
+        let is_lost = |mut client: Client| !client.answer().is_ok_and(|answer| answer.body() == "done");
+        let lost = parked.into_iter().map(is_lost).filter(|is| *is).count();
+        assert!(lost <= killed, "{what} {manager}: {lost} of {killed}");
         let mut begun = site.begun();
         begun.retain(|name| name.starts_with('b'));
         begun.sort();
         begun.dedup();
-        assert_eq!(begun.len(), count as usize, "{what} {manager}");
+        assert!(begun.len() + lost >= count as usize, "{what} {manager}");
         assert_eq!(site.lane(Lane::Bots).parked, 0, "{what}");
     }
 }
@@ -392,7 +397,24 @@ fn parked_requests_that_nobody_waits_for_do_not_begin() {
     answered(held);
     answered(stays);
     assert_eq!(site.begun(), ["h", "stays"]);
-    assert_eq!(site.lane(Lane::Bots).requests, 12);
+    assert_eq!(site.lane(Lane::Bots).requests, 2, "skipped requests do not begin");
+}
+
+/// With a single worker, a person waits for one bot, however many came before.
+#[test]
+fn a_person_waits_for_one_bot_in_a_pool_of_one_worker() {
+    let settings = format!("pm = \"static\"\nmax_children = 1\nlane_extra = false\n{BOTS}");
+    let site = Site::start(php(), &settings, None);
+    let held = site.hold("h", Lane::Bots);
+    let bots: Vec<Client> = (0..200)
+        .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
+        .collect();
+    let person = site.send(&site.params("p", Lane::People));
+    site.release();
+    answered(held);
+    answered(person);
+    assert_eq!(site.begun()[..2], ["h", "p"]);
+    bots.into_iter().for_each(answered);
 }
 
 /// The operator's mistakes, with what is right.

@@ -52,7 +52,8 @@ pub(super) fn lines(pool: &PoolStatus) -> String {
 }
 
 fn lane_lines(lanes: &Lanes) -> String {
-    let mut text = format!("  lanes leave {} workers idle for people", lanes.reserve);
+    let workers = if lanes.reserve == 1 { "worker" } else { "workers" };
+    let mut text = format!("  lanes leave {} {workers} idle for people", lanes.reserve);
     if !lanes.has_priority {
         text.push_str("; without priority on the processors");
     }

@@ -162,7 +162,7 @@ impl Acceptor {
         if self.looked == Tick::ZERO {
             self.looked = idle_since;
         }
-        if self.lanes.as_ref().is_some_and(|lanes| lanes.has_sorted_enough())
+        if self.lanes.as_ref().is_some_and(|lanes| lanes.has_sorted_most())
             && let Some(work) = self.take_parked(service, idle_since)
         {
             return work;

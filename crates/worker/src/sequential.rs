@@ -374,10 +374,10 @@ impl Worker {
             None if is_refused => Some(Dead::Overload),
             dead => dead,
         };
-        if let Some(lanes) = &self.acceptor.lanes {
-            lanes.count(self.service.tally.waited);
-        }
         let Some(dead) = dead else {
+            if let Some(lanes) = &self.acceptor.lanes {
+                lanes.count(self.service.tally.waited);
+            }
             return false;
         };
         let now = clock::now();

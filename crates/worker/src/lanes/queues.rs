@@ -25,8 +25,10 @@ use std::time::Duration;
 const PEEKED_BYTES: usize = 16 * 1024;
 /// More would use up the descriptors that the kernel lets a user send.
 const MOST_PARKED: usize = 1_024;
-/// So many connections are sorted before a parked request begins.
-const MOST_SORTED: usize = 64;
+/// So many connections are sorted before a high request begins, which may not be the first of its kind.
+const SORTED_FOR_HIGH: usize = 64;
+/// So many are sorted before a low request begins: people may wait behind them.
+const SORTED_FOR_LOW: usize = 1_024;
 /// How often an idle worker looks whether parked requests may begin.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// A claim that is not decided after so many looks is withdrawn: the worker of the other one may be dead.
@@ -161,9 +163,14 @@ impl LaneQueues {
         self.high_ends().any(|end| unread(end) > 0)
     }
 
-    /// Whether so many connections were sorted that a parked request has its turn.
+    /// Whether so many connections were sorted that a high request begins.
     pub(crate) fn has_sorted_enough(&self) -> bool {
-        self.sorted >= MOST_SORTED
+        self.sorted >= SORTED_FOR_HIGH
+    }
+
+    /// Whether so many connections were sorted that any parked request begins.
+    pub(crate) fn has_sorted_most(&self) -> bool {
+        self.sorted >= SORTED_FOR_LOW
     }
 
     /// Whether the present request comes from the queue of its lane. Says so once.
