@@ -7,6 +7,9 @@ pub const WAIT_BOUNDS_MS: [u64; 8] = [5, 20, 100, 500, 1_000, 5_000, 10_000, 30_
 /// Counts of the waits' histogram.
 pub const WAITS: usize = WAIT_BOUNDS_MS.len() + 1;
 
+/// Bytes of the message about a parked request.
+pub const PARKED_BYTES: usize = 25;
+
 /// A class of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,6 +48,12 @@ impl Lane {
 
     pub fn index(self) -> usize {
         self as usize
+    }
+
+    /// Returns the end of the pool's two socket pairs from which its parked requests come. They are sent into the end with
+    /// the lane's index: a pair carries two lanes, one in each direction.
+    pub fn out_end(self) -> usize {
+        self.index() ^ 1
     }
 }
 

@@ -20,8 +20,7 @@ pub(super) struct Note {
 /// Layout of a note: a byte of flags, two numbers if a request waits, and one number for each connection. Other
 /// versions may send a shorter or longer note.
 const HEAD_BYTES: usize = 17;
-/// Bytes of a note about a waiting request.
-pub(super) const WAITING_BYTES: usize = HEAD_BYTES + 8;
+const _: () = assert!(HEAD_BYTES + 8 == forkyard_protocol::lanes::PARKED_BYTES);
 const NOTE_BYTES: usize = HEAD_BYTES + 8 * MAX_PASSED;
 const IS_SPOKEN: u8 = 1;
 const WAITS: u8 = 2;

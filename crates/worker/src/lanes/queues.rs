@@ -1,7 +1,5 @@
 //! A worker's side of the lanes. It looks at a request without reading it, and parks one that may not begin in the queue
 //! of its lane; a worker without work takes it from there.
-//!
-//! A socket pair carries two lanes, one in each direction.
 
 use super::classes::Classes;
 use super::priority::Priority;
@@ -13,6 +11,7 @@ use crate::page::Page;
 use crate::service_order::Waiting;
 use fastcgi::{Input, Responder};
 use forkyard_base::tick::Tick;
+use forkyard_protocol::lanes::PARKED_BYTES;
 use forkyard_scoreboard::LaneMapping;
 use forkyard_scoreboard::standing::Bound;
 use forkyard_sys::fd::{send_with, unread};
@@ -125,7 +124,7 @@ impl LaneQueues {
     }
 
     fn out(&self, lane: Lane) -> BorrowedFd<'_> {
-        self.ends[lane.index() ^ 1].as_fd()
+        self.ends[lane.out_end()].as_fd()
     }
 
     /// Looks at a connection's request.
@@ -155,7 +154,7 @@ impl LaneQueues {
     }
 
     fn parked(&self, lane: Lane) -> usize {
-        unread(self.out(lane)) / hand_off::WAITING_BYTES
+        unread(self.out(lane)) / PARKED_BYTES
     }
 
     /// Whether a request of a high lane is parked.

@@ -8,19 +8,17 @@ use super::sources::Source;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_protocol::handover::names;
-use forkyard_protocol::lanes::{Lane, Lanes};
+use forkyard_protocol::lanes::{Lane, Lanes, PARKED_BYTES};
 use forkyard_sys::Error;
 use forkyard_sys::fd::{receive_with, send_with, set_send_buffer, socket_pair, unread};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::process::{self, Finding};
 use forkyard_sys::socket::{Progress, receive, send};
 use nix::sys::socket::SockType;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Holds a thousand parked connections.
 const SEND_BUFFER: usize = 2 << 20;
-/// Bytes of a message about a parked connection.
-const MESSAGE_BYTES: usize = 25;
 /// A parked request's parameters are shorter.
 const REQUEST_BYTES: usize = 64 * 1_024;
 const REFUSED: &[u8] =
@@ -39,7 +37,7 @@ impl RunningPool {
     /// How many connections are parked, by lane.
     fn parked(&self) -> [u32; 4] {
         let Some(ends) = &self.lanes else { return [0; 4] };
-        let parked = |lane: Lane| unread(ends[lane.index() ^ 1].as_fd()) / MESSAGE_BYTES;
+        let parked = |lane: Lane| unread(ends[lane.out_end()].as_fd()) / PARKED_BYTES;
         Lane::ALL.map(|lane| u32::try_from(parked(lane)).unwrap_or(u32::MAX))
     }
 
@@ -113,22 +111,31 @@ fn pass_on(pool: &str, ends: &[Guarded; 4], queue_in: &Guarded) {
         queue_in.as_fd(),
     ];
     let is_passed = process::within_a_moment_with(pool, &kept, || {
-        for end in &kept[..4] {
-            for _ in 0..MOST_PARKED {
-                let mut note = [0; MESSAGE_BYTES];
-                let Ok(received) = receive_with(*end, &mut note, false) else {
-                    break;
-                };
-                let sockets: Vec<_> = received.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-                if sockets.is_empty() || send_with(kept[4], &note[..received.bytes], &sockets).is_err() {
-                    break;
-                }
-            }
-        }
+        take_all(&kept[..4], |note, descriptors| {
+            let sockets: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+            send_with(kept[4], note, &sockets).is_ok()
+        });
         Finding::from(Vec::new())
     });
     if is_passed.is_none() {
         log::error!("[pool {pool}] requests that waited in its lanes are lost");
+    }
+}
+
+/// Takes the parked connections of all lanes. A lane ends early if `take` fails.
+fn take_all(ends: &[BorrowedFd<'_>], take: impl Fn(&[u8], &[OwnedFd]) -> bool) {
+    for end in ends {
+        for _ in 0..MOST_PARKED {
+            let mut note = [0; PARKED_BYTES];
+            match receive_with(*end, &mut note, false) {
+                Ok(received) if !received.descriptors.is_empty() => {
+                    if !take(&note[..received.bytes], &received.descriptors) {
+                        break;
+                    }
+                }
+                Ok(_) | Err(_) => break,
+            }
+        }
     }
 }
 
@@ -139,17 +146,10 @@ pub(super) fn refuse_parked(pool: &RunningPool) {
     };
     let kept = ends.each_ref().map(AsFd::as_fd);
     let refused = process::within_a_moment_with(&pool.name, &kept, || {
-        for end in &kept {
-            for _ in 0..MOST_PARKED {
-                let mut note = [0; MESSAGE_BYTES];
-                match receive_with(*end, &mut note, false) {
-                    Ok(received) if !received.descriptors.is_empty() => {
-                        received.descriptors.iter().for_each(|it| refuse(it.as_fd()));
-                    }
-                    Ok(_) | Err(_) => break,
-                }
-            }
-        }
+        take_all(&kept, |_, descriptors| {
+            descriptors.iter().for_each(|it| refuse(it.as_fd()));
+            true
+        });
         Finding::from(Vec::new())
     });
     if refused.is_none() {
