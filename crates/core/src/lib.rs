@@ -7,6 +7,7 @@
 //! * [`life`]: the life of a helper process.
 //! * [`zygotes`]: which process forks the workers of a generation.
 //! * [`php_start`]: what follows a failed start of PHP.
+//! * [`release`]: the paths of a release, and the steps of a deployment.
 //! * [`config`]: the settings for decisions.
 #![forbid(unsafe_code)]
 
@@ -16,5 +17,6 @@ pub mod config;
 pub mod life;
 pub mod master;
 pub mod php_start;
+pub mod release;
 pub mod spawn;
 pub mod zygotes;
