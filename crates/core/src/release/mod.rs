@@ -1,3 +1,4 @@
 //! Releases: the paths of a generation, the steps of a deployment, and the comparison of a new release with the one before.
 
 pub mod map;
+pub mod steps;

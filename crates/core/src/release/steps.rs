@@ -1,0 +1,316 @@
+//! The steps of a deployment.
+//!
+//! ```text
+//!                                 next deployment, below 50 %
+//!        ┌───────────────────────────────┬────────────▶ Ended(Replaced)
+//!        │        trial passed           │   last step           old workers have gone
+//!     Trying ──────────────────▶ Sharing(1, 10, 50 %) ──▶ Whole ───────────────────────▶ Ended(Done)
+//!        │ trial failed                  │ worse, or rollback
+//!        ├───────────────────────────────┘
+//!        ▼      new workers have gone
+//!      Back ───────────────────────────▶ Ended(RolledBack)
+//! ```
+//!
+//! From `Whole` on the new release serves alone: the next deployment waits, and a rollback is a deployment of the old release.
+
+use forkyard_base::tick::Tick;
+use std::fmt;
+use std::time::Duration;
+
+/// A second deployment replaces the first below this percentage, and waits from there on.
+const REPLACED_BELOW: u8 = 50;
+/// Requests of the new generation that show a release which fails often.
+const ENOUGH_REQUESTS: u64 = 30;
+/// How many times a step lasts without enough requests.
+const WITHOUT_REQUESTS: u32 = 3;
+/// How many times a step lasts while there is some evidence.
+const SUSPICIOUS: u32 = 10;
+
+/// The steps of a pool's deployments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Percentages below 100, in order. Empty: the whole pool at once.
+    pub percents: Vec<u8>,
+    pub step_time: Duration,
+}
+
+impl Plan {
+    /// Drops percentages that are not between the one before and 100.
+    pub fn new(percents: &[u8], step_time: Duration) -> Plan {
+        let mut plan = Plan {
+            percents: Vec::new(),
+            step_time,
+        };
+        for percent in percents {
+            let before = plan.percents.last().copied().unwrap_or(0);
+            if (before + 1..100).contains(percent) {
+                plan.percents.push(*percent);
+            }
+        }
+        plan
+    }
+}
+
+/// The number of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeploymentId(pub u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// One worker shows that it can start, and answers.
+    Trying,
+    /// Both generations serve: the index of the step, and its begin.
+    Sharing { step: usize, since: Tick },
+    /// The new generation gets all requests, and old workers finish.
+    Whole,
+    /// The old generation gets all requests, and new workers finish.
+    Back(Cause),
+}
+
+/// Why the old release stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    TrialFailed,
+    /// The comparison found the new one worse.
+    Worse,
+    /// Somebody asked for it.
+    Asked,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Done,
+    RolledBack(Cause),
+    /// A newer deployment took its place.
+    Replaced,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    TrialPassed,
+    TrialFailed,
+    /// Time has passed. `compared`: requests of the new generation in this step that had old ones at the same time.
+    /// `is_suspicious`: some evidence is there, and more may decide.
+    Time {
+        compared: u64,
+        is_suspicious: bool,
+    },
+    /// The comparison decided.
+    Worse,
+    /// An operator wants the old release.
+    RollBack,
+    /// The last worker of the leaving generation has gone.
+    Gone,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Starts a generation with this release, and one worker of it.
+    Try(DeploymentId),
+    /// Gives the new generation this part of the requests.
+    Share { id: DeploymentId, percent: u8 },
+    /// Reports that the last step had not enough requests to compare.
+    NotCompared { id: DeploymentId, percent: u8 },
+    /// Gives the new generation all requests; old workers leave.
+    Serve(DeploymentId),
+    /// Gives the old generation all requests; new workers leave.
+    Return { id: DeploymentId, cause: Cause },
+    /// Answers the command. After `Replaced` the generation's workers leave.
+    End { id: DeploymentId, end: End },
+    /// Reports that the deployment waits for the present one.
+    Waits(DeploymentId),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Try(_) => f.write_str("tries the new release"),
+            Action::Share { percent, .. } => write!(f, "the new release gets {percent} % of the requests"),
+            Action::NotCompared { percent, .. } => {
+                write!(
+                    f,
+                    "not enough requests to compare at {percent} %; the trial passed"
+                )
+            }
+            Action::Serve(_) => f.write_str("the new release gets all requests"),
+            Action::Return { cause, .. } => write!(f, "goes back to the release before: {cause}"),
+            Action::End { end: End::Done, .. } => f.write_str("the new release is in service"),
+            Action::End {
+                end: End::RolledBack(cause),
+                ..
+            } => write!(f, "went back to the release before: {cause}"),
+            Action::End {
+                end: End::Replaced, ..
+            } => f.write_str("a newer deployment replaced this one"),
+            Action::Waits(_) => f.write_str("waits for the present deployment"),
+        }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Cause::TrialFailed => "the trial failed",
+            Cause::Worse => "the new release is worse",
+            Cause::Asked => "an operator asked for it",
+        })
+    }
+}
+
+/// A deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Deployment {
+    id: DeploymentId,
+    plan: Plan,
+}
+
+/// The deployments of one pool: one under way, and one that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Deployments {
+    present: Option<(Deployment, State)>,
+    waiting: Option<Deployment>,
+}
+
+impl Deployments {
+    /// Returns the deployment under way.
+    pub fn present(&self) -> Option<(DeploymentId, State)> {
+        self.present
+            .as_ref()
+            .map(|(deployment, state)| (deployment.id, *state))
+    }
+
+    /// Returns the new generation's part of the requests.
+    pub fn percent(&self) -> u8 {
+        match &self.present {
+            Some((deployment, State::Sharing { step, .. })) => percent(&deployment.plan, *step),
+            Some((_, State::Whole)) => 100,
+            Some((_, State::Trying | State::Back(_))) | None => 0,
+        }
+    }
+
+    /// Returns when [`Event::Time`] can next change something.
+    pub fn next_time(&self) -> Option<Tick> {
+        match &self.present {
+            Some((deployment, State::Sharing { since, .. })) => Some(*since + deployment.plan.step_time),
+            Some((_, State::Trying | State::Whole | State::Back(_))) | None => None,
+        }
+    }
+
+    /// Begins a deployment, or has it wait.
+    pub fn deploy(&mut self, id: DeploymentId, plan: Plan, actions: &mut Vec<Action>) {
+        let deployment = Deployment { id, plan };
+        let replaced = |id| Action::End {
+            id,
+            end: End::Replaced,
+        };
+        let percent = self.percent();
+        match &self.present {
+            None => self.begin(deployment, actions),
+            Some((present, State::Trying | State::Sharing { .. })) if percent < REPLACED_BELOW => {
+                actions.push(replaced(present.id));
+                self.begin(deployment, actions);
+            }
+            Some(_) => {
+                actions.push(Action::Waits(id));
+                if let Some(waiting) = self.waiting.replace(deployment) {
+                    actions.push(replaced(waiting.id));
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, deployment: Deployment, actions: &mut Vec<Action>) {
+        actions.push(Action::Try(deployment.id));
+        self.present = Some((deployment, State::Trying));
+    }
+
+    /// Takes an event of a deployment. An event of an earlier deployment changes nothing.
+    pub fn event(&mut self, id: DeploymentId, event: Event, now: Tick, actions: &mut Vec<Action>) {
+        if event == Event::RollBack && self.waiting.take_if(|waiting| waiting.id == id).is_some() {
+            let end = End::RolledBack(Cause::Asked);
+            return actions.push(Action::End { id, end });
+        }
+        let Some((deployment, state)) = self.present.as_mut().filter(|(present, _)| present.id == id) else {
+            return;
+        };
+        let next = match (*state, event) {
+            (State::Trying, Event::TrialPassed) => enter(deployment, 0, now, actions),
+            (State::Trying, Event::TrialFailed) => back(id, Cause::TrialFailed, actions),
+            (State::Trying, Event::RollBack) => back(id, Cause::Asked, actions),
+            (
+                State::Sharing { step, since },
+                Event::Time {
+                    compared,
+                    is_suspicious,
+                },
+            ) => {
+                let is_compared = compared >= ENOUGH_REQUESTS;
+                let times = match (is_suspicious, is_compared) {
+                    (true, _) => SUSPICIOUS,
+                    (false, false) => WITHOUT_REQUESTS,
+                    (false, true) => 1,
+                };
+                if now.since(since) < deployment.plan.step_time.saturating_mul(times) {
+                    return;
+                }
+                if !is_compared {
+                    let percent = percent(&deployment.plan, step);
+                    actions.push(Action::NotCompared { id, percent });
+                }
+                enter(deployment, step + 1, now, actions)
+            }
+            (State::Sharing { .. }, Event::Worse) => back(id, Cause::Worse, actions),
+            (State::Sharing { .. }, Event::RollBack) => back(id, Cause::Asked, actions),
+            (State::Whole, Event::Gone) => return self.end(End::Done, actions),
+            (State::Back(cause), Event::Gone) => return self.end(End::RolledBack(cause), actions),
+            (State::Trying, Event::Time { .. } | Event::Worse | Event::Gone)
+            | (State::Sharing { .. }, Event::TrialPassed | Event::TrialFailed | Event::Gone)
+            | (
+                State::Whole | State::Back(_),
+                Event::TrialPassed | Event::TrialFailed | Event::Time { .. } | Event::Worse | Event::RollBack,
+            ) => return,
+        };
+        *state = next;
+    }
+
+    fn end(&mut self, end: End, actions: &mut Vec<Action>) {
+        if let Some((deployment, _)) = self.present.take() {
+            actions.push(Action::End {
+                id: deployment.id,
+                end,
+            });
+        }
+        if let Some(waiting) = self.waiting.take() {
+            self.begin(waiting, actions);
+        }
+    }
+}
+
+fn percent(plan: &Plan, step: usize) -> u8 {
+    plan.percents.get(step).copied().unwrap_or(100)
+}
+
+fn enter(deployment: &Deployment, step: usize, now: Tick, actions: &mut Vec<Action>) -> State {
+    let id = deployment.id;
+    match deployment.plan.percents.get(step) {
+        Some(percent) => {
+            actions.push(Action::Share {
+                id,
+                percent: *percent,
+            });
+            State::Sharing { step, since: now }
+        }
+        None => {
+            actions.push(Action::Serve(id));
+            State::Whole
+        }
+    }
+}
+
+fn back(id: DeploymentId, cause: Cause, actions: &mut Vec<Action>) -> State {
+    actions.push(Action::Return { id, cause });
+    State::Back(cause)
+}
+
+#[cfg(test)]
+mod tests;
