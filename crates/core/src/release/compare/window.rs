@@ -1,0 +1,63 @@
+//! The requests of one route over a few seconds. Both generations have the same seconds, so an outage of a database hurts both.
+
+use super::sums::{Counts, Pair};
+
+/// Seconds of the longest window. A longer one shows less about the same moment.
+const LONGEST: f64 = 64.0;
+/// A window is long enough to have one request of each generation, but no longer than this if it has so many requests.
+const ENOUGH_SECONDS: f64 = 8.0;
+const ENOUGH_REQUESTS: f64 = 8.0;
+/// Requests in a second of a rare route.
+const RARE: f64 = 0.5;
+/// Seconds of the first window, when the number of requests is unknown.
+const FIRST: u32 = 2;
+/// The part of a new second in the mean of requests.
+const NEW_PART: f64 = 0.1;
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Window {
+    sums: Pair<Counts>,
+    age: u32,
+    /// Fixed when the window begins; a length that follows its requests would choose them.
+    length: u32,
+    /// The mean of requests in a second.
+    rate: Option<f64>,
+    /// Whether the window has so few requests that it rarely has both generations.
+    pub is_rare: bool,
+}
+
+impl Window {
+    /// Takes a second. Returns a complete window. `part`: the smaller part of requests that a generation should have.
+    pub(super) fn second(&mut self, second: &Pair<Counts>, part: f64) -> Option<Pair<Counts>> {
+        if self.age == 0 {
+            self.is_rare = self.rate.is_some_and(|rate| rate < RARE);
+            self.length = match self.rate {
+                None => FIRST,
+                Some(rate) => {
+                    let has_both = 1.0 / (rate * part);
+                    let has_enough = ENOUGH_SECONDS.max(ENOUGH_REQUESTS / rate);
+                    has_both.min(has_enough).clamp(1.0, LONGEST) as u32
+                }
+            };
+        }
+        self.sums.old.merge(&second.old);
+        self.sums.new.merge(&second.new);
+        let mut now = Counts::default();
+        now.merge(&second.old);
+        now.merge(&second.new);
+        let now = now.requests as f64;
+        self.rate = Some(self.rate.map_or(now, |rate| rate + NEW_PART * (now - rate)));
+        self.age += 1;
+        if self.age < self.length {
+            return None;
+        }
+        self.end()
+    }
+
+    /// Ends the window early, because the conditions change. Returns its sums so far.
+    pub(super) fn end(&mut self) -> Option<Pair<Counts>> {
+        self.age = 0;
+        let sums = std::mem::take(&mut self.sums);
+        (sums.new.requests > 0).then_some(sums)
+    }
+}
