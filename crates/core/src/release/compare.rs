@@ -25,7 +25,7 @@ use window::Window;
 const ENOUGH: f64 = 1000.0;
 /// The evidence of one question that is a reason to wait for more: about the whole generation, and about one of many routes.
 const SUSPICIOUS: f64 = 10.0;
-const SUSPICIOUS_ROUTE: f64 = 20.0;
+const SUSPICIOUS_ROUTE: f64 = 10.0;
 
 /// Stakes of the questions. Their sum is 1.
 const ALL_ERRORS: f64 = 0.2;
@@ -42,6 +42,8 @@ const LEAST_DEATHS: f64 = 0.0005;
 /// The smallest difference of medians, in seconds.
 const LEAST_SLOWER: f64 = 0.001;
 
+/// The most starts in a second.
+const MOST_STARTS: u64 = 1000;
 /// Seconds without evidence from starts after a failed start of the old generation.
 const AFTER_OLD_FAILURE: u32 = 10;
 
@@ -62,7 +64,7 @@ struct Whole {
 impl Whole {
     fn second(&mut self, second: &Pair<Counts>, part: f64) {
         if let Some(window) = self.window.second(second, part) {
-            self.evidence.errors(&window);
+            self.evidence.add(&window, evidence::errors(&window));
         }
     }
 }
@@ -113,7 +115,7 @@ impl Compare {
         }
         for whole in [&mut self.deaths, &mut self.fatal_lines] {
             if let Some(window) = whole.window.end() {
-                whole.evidence.errors(&window);
+                whole.evidence.add(&window, evidence::errors(&window));
             }
             whole.evidence.renew();
         }
@@ -176,21 +178,22 @@ impl Compare {
             let Some(window) = complete(name, &mut route.window) else {
                 continue;
             };
-            route.errors.errors(&window);
+            let gains = evidence::errors(&window);
+            route.errors.add(&window, gains);
             if !route.window.is_rare {
                 self.compared = self.compared.saturating_add(compared(&window));
-                self.all_errors.errors(&window);
+                self.all_errors.add(&window, gains);
             }
-            for evidence in [&mut route.times, &mut self.all_times] {
-                evidence.times(&window);
-            }
+            let gains = evidence::times(&window);
+            route.times.add(&window, gains);
+            self.all_times.add(&window, gains);
         }
     }
 
     fn rare(&mut self, window: Option<Pair<Counts>>) {
         if let Some(window) = window {
             self.compared = self.compared.saturating_add(compared(&window));
-            self.all_errors.errors(&window);
+            self.all_errors.add(&window, evidence::errors(&window));
         }
     }
 
@@ -199,6 +202,7 @@ impl Compare {
             let of_requests = |counts: &Counts, failed: u64| Counts {
                 requests: counts.requests.max(failed),
                 errors: failed,
+                evident: failed,
                 times: Times::default(),
             };
             Pair {
@@ -213,9 +217,12 @@ impl Compare {
             0 => self.after_old_failure.saturating_sub(1),
             _ => AFTER_OLD_FAILURE,
         };
-        let starts = events.new.starts.min(1000);
+        let starts = events.new.starts.min(MOST_STARTS);
         if self.after_old_failure == 0 && starts > 0 {
-            self.starts.starts(starts, events.new.failed_starts.min(starts));
+            let failed = events.new.failed_starts.min(starts);
+            let mut sums = Pair::<Counts>::default();
+            (sums.new.requests, sums.new.errors) = (starts, failed);
+            self.starts.add(&sums, evidence::starts(starts, failed));
         }
     }
 

@@ -172,6 +172,29 @@ pub struct Deployments {
 }
 
 impl Deployments {
+    /// Goes on with the deployments of the master before, after an upgrade.
+    pub fn resume(
+        present: Option<(DeploymentId, Plan, State)>,
+        waiting: Option<(DeploymentId, Plan)>,
+    ) -> Deployments {
+        Deployments {
+            present: present.map(|(id, plan, state)| (Deployment { id, plan }, state)),
+            waiting: waiting.map(|(id, plan)| Deployment { id, plan }),
+        }
+    }
+
+    /// Returns the plan of the deployment under way.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.present.as_ref().map(|(deployment, _)| &deployment.plan)
+    }
+
+    /// Returns the deployment that waits.
+    pub fn waiting(&self) -> Option<(DeploymentId, &Plan)> {
+        self.waiting
+            .as_ref()
+            .map(|deployment| (deployment.id, &deployment.plan))
+    }
+
     /// Returns the deployment under way.
     pub fn present(&self) -> Option<(DeploymentId, State)> {
         self.present

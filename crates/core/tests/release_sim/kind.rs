@@ -57,6 +57,9 @@ pub(super) struct Site {
     pub outages: Option<(f64, f64)>,
     /// Bursts of one client in a second, all on one kept connection.
     pub bursts: f64,
+    /// The chance in a second that a client begins to send the same broken request, five times a second for twenty seconds, on
+    /// one kept connection.
+    pub hammered: f64,
     /// How much the part of the new generation differs from the wanted one, from second to second.
     pub unevenness: f64,
     /// Seconds of a step.
@@ -79,6 +82,7 @@ impl Site {
             routes: (0..routes).map(route).collect(),
             outages: None,
             bursts: 0.0,
+            hammered: 0.0,
             unevenness: 0.0,
             step_time: 30,
         }
@@ -122,6 +126,11 @@ impl Site {
                 .one_in(3)
                 .then(|| (5.0 + 60.0 * part(random), 0.5 + 15.0 * part(random))),
             bursts: if random.one_in(3) { 0.2 * part(random) } else { 0.0 },
+            hammered: if random.one_in(4) {
+                0.02 * part(random)
+            } else {
+                0.0
+            },
             unevenness: part(random) * 0.5,
             step_time: random.pick(&[10, 30, 60]),
         }

@@ -171,3 +171,17 @@ fn a_release_stays_if_the_old_one_is_as_slow() {
         assert!(outcome.back.is_none(), "{outcome:?}");
     });
 }
+
+#[test]
+fn a_client_that_repeats_a_broken_request_takes_nothing_back() {
+    for rate in [10.0, 100.0] {
+        rounds(4, |random| {
+            let site = Site {
+                hammered: 0.03,
+                ..Site::plain(rate, 20)
+            };
+            let outcome = run(&site, Kind::Good, random);
+            assert!(outcome.back.is_none(), "{rate}: {outcome:?}");
+        });
+    }
+}

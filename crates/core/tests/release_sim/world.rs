@@ -5,7 +5,9 @@ use super::kind::{Kind, Site};
 use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::release::compare::{Compare, Pair, Second, Verdict};
+use forkyard_core::release::reading::{Failures, Side};
 use forkyard_core::release::steps::{Action, Cause, DeploymentId, Deployments, Event, Plan, State};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A worker's first requests, whose times do not count.
@@ -34,6 +36,8 @@ struct Worker {
     dies_after: u32,
     /// Routes that it has served, by bit.
     warm: u64,
+    /// By route, with the errors of this second.
+    failures: BTreeMap<usize, (Failures, u64)>,
 }
 
 struct World<'a> {
@@ -46,6 +50,8 @@ struct World<'a> {
     /// How many times slower the new release is, within tolerance.
     pace: f64,
     is_out: bool,
+    /// The client that hammers: its worker, its route, the seconds left.
+    client: (Option<usize>, usize, u32),
     outcome: Outcome,
 }
 
@@ -60,6 +66,7 @@ pub(super) fn run(site: &Site, kind: Kind, random: &mut Random) -> Outcome {
         new: Vec::new(),
         pace,
         is_out: false,
+        client: (None, 0, 0),
         outcome: Outcome::default(),
     };
     world.deploy();
@@ -135,6 +142,7 @@ impl World<'_> {
             served: 0,
             dies_after,
             warm: 0,
+            failures: BTreeMap::new(),
         }
     }
 
@@ -153,18 +161,47 @@ impl World<'_> {
         let uneven = skewed(self.random, 1.0, self.site.unevenness);
         let share = (share * uneven).min(0.95);
         for _ in 0..count(self.random, rate) {
-            let is_new = is(self.random, share);
-            let route = self.route();
-            self.request(&mut sums, route, is_new, second, false);
+            let (worker, route) = (self.chosen(share), self.route());
+            self.request(&mut sums, route, worker, second, false);
         }
         if is(self.random, self.site.bursts) {
-            let (is_new, route) = (is(self.random, share), self.route());
+            let (worker, route) = (self.chosen(share), self.route());
             let is_broken_input = self.random.one_in(3);
             for _ in 0..self.random.between(3, 20) {
-                self.request(&mut sums, route, is_new, second, is_broken_input);
+                self.request(&mut sums, route, worker, second, is_broken_input);
             }
         }
+        if self.client.2 == 0 && is(self.random, self.site.hammered) {
+            self.client = (self.chosen(share), self.route(), 20);
+        }
+        let (worker, route, left) = self.client;
+        if left > 0 {
+            self.client.2 -= 1;
+            for _ in 0..5 {
+                self.request(&mut sums, route, worker, second, true);
+            }
+        }
+        self.evident(&mut sums);
         sums
+    }
+
+    /// Returns a worker of the new generation, or none.
+    fn chosen(&mut self, share: f64) -> Option<usize> {
+        is(self.random, share).then(|| self.random.below(self.new.len()))
+    }
+
+    fn evident(&mut self, sums: &mut Second) {
+        for worker in &mut self.new {
+            for (route, (failures, errors)) in &mut worker.failures {
+                let evident = failures.evident(Side::New, std::mem::take(errors));
+                if evident > 0 {
+                    sums.route(&name(*route)).new.evident += evident;
+                }
+            }
+        }
+        for pair in sums.routes.values_mut() {
+            pair.old.evident = pair.old.errors;
+        }
     }
 
     fn route(&mut self) -> usize {
@@ -175,7 +212,14 @@ impl World<'_> {
             .min(routes.len() - 1)
     }
 
-    fn request(&mut self, sums: &mut Second, index: usize, is_new: bool, second: u64, is_broken_input: bool) {
+    fn request(
+        &mut self,
+        sums: &mut Second,
+        index: usize,
+        to: Option<usize>,
+        second: u64,
+        is_broken_input: bool,
+    ) {
         let route = &self.site.routes[index];
         let (mut seconds, mut fails) = (
             skewed(self.random, route.median, route.deviation),
@@ -187,9 +231,8 @@ impl World<'_> {
         }
         let mut counts_for_time = true;
         let (mut died, mut is_caused) = (false, false);
-        if is_new {
+        if let Some(place) = to {
             seconds *= self.pace;
-            let place = self.random.below(self.new.len());
             let worker = &mut self.new[place];
             worker.served += 1;
             let is_cold = worker.warm & (1 << (index % 64)) == 0;
@@ -218,21 +261,23 @@ impl World<'_> {
                 | Kind::NoTraffic => false,
             };
         }
-        if died {
-            let worker = self.worker();
-            if let Some(place) = self
-                .new
-                .iter()
-                .position(|worker| worker.served >= worker.dies_after)
-            {
-                self.new[place] = worker;
-            }
+        is_caused |= died;
+        fails |= is_caused;
+        if let (Some(place), true) = (to, fails) {
+            self.new[place].failures.entry(index).or_default().1 += 1;
+        }
+        if let (Some(place), true) = (to, died) {
+            // The master reads the numbers of a dead worker, and another worker gets its slot.
+            let failures = std::mem::take(&mut self.new[place].failures);
+            self.new[place] = Worker {
+                failures,
+                ..self.worker()
+            };
             sums.events.new.deaths += 1;
             sums.events.new.starts += 1;
-            is_caused = true;
         }
-        fails |= is_caused;
-        let pair: &mut Pair<_> = sums.route(&format!("GET /{index}"));
+        let pair: &mut Pair<_> = sums.route(&name(index));
+        let is_new = to.is_some();
         let counts = if is_new { &mut pair.new } else { &mut pair.old };
         counts.requests += 1;
         counts.errors += u64::from(fails);
@@ -248,4 +293,8 @@ impl World<'_> {
             outcome.minute_failed += u64::from(is_caused);
         }
     }
+}
+
+fn name(route: usize) -> String {
+    format!("GET /{route}")
 }

@@ -80,77 +80,82 @@ impl Evidence {
         self.logs.iter().map(|log| log.exp()).sum::<f64>() / BETS as f64
     }
 
-    fn add(&mut self, window: &Pair<Counts>, gains: [f64; BETS], most: f64) {
+    /// Adds what a window shows.
+    pub(super) fn add(&mut self, window: &Pair<Counts>, gains: Option<Gains>) {
+        let Some(Gains(gains)) = gains else { return };
         if self.mean() < GIVEN_UP {
             self.give_up();
         }
         for (log, gain) in self.logs.iter_mut().zip(gains) {
-            *log = (*log + gain.min(most.ln())).clamp(-500.0, 500.0);
+            *log = (*log + gain).clamp(-500.0, 500.0);
         }
         self.sums.old.merge(&window.old);
         self.sums.new.merge(&window.new);
     }
+}
 
-    /// Takes the failures of a window: each falls on the new generation with the part of requests that it has.
-    pub(super) fn errors(&mut self, window: &Pair<Counts>) {
-        let (old, new) = (window.old.requests as f64, window.new.requests as f64);
-        if old == 0.0 || new == 0.0 {
-            return;
-        }
-        let failures = (window.old.errors + window.new.errors) as f64;
-        let part = new / (old + new);
-        let gains = TIMES_AS_LIKELY.map(|times| {
-            let factor = (1.0 + part * (TOLERATED - 1.0)) / (1.0 + part * (times - 1.0));
-            window.new.errors as f64 * (times / TOLERATED).ln() + failures * factor.ln()
-        });
-        self.add(window, gains, MOST_OF_ERRORS / part);
+/// What the bets gain by a window, as logarithms.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Gains([f64; BETS]);
+
+impl Gains {
+    fn new(gains: [f64; BETS], most: f64) -> Option<Gains> {
+        Some(Gains(gains.map(|gain| gain.min(most.ln()))))
     }
+}
 
-    /// Takes the times of a window: each request has its rank among all, and the new generation has a random draw of the ranks.
-    pub(super) fn times(&mut self, window: &Pair<Counts>) {
-        let old = slower(&window.old.times);
-        let new = &window.new.times;
-        let (drawn, all) = (new.count(), old.count() + new.count());
-        if drawn == 0 || drawn == all {
-            return;
-        }
-        // Ranks from -½ to ½, and how many requests have each.
-        let mut ranks = [(0.0, 0); BUCKETS];
-        let mut below = 0;
-        let mut sum = 0.0;
-        for ((place, old), new) in ranks.iter_mut().zip(old.0).zip(new.0) {
-            let count = old + new;
-            let rank = (below as f64 + count as f64 / 2.0) / all as f64 - 0.5;
-            *place = (rank, count);
-            below += count;
-            sum += new as f64 * rank;
-        }
-        let gains = TILTS.map(|tilt| {
-            let mean = match all {
-                ..=MOST_EXACT => exact_draw(&ranks, tilt, drawn as usize).ln(),
-                _ => drawn as f64 * one_of(&ranks, tilt, all).ln(),
-            };
-            tilt * sum - mean
-        });
-        self.add(window, gains, MOST_OF_TIMES);
+/// Returns the gains from failures: each falls on the new generation with the part of requests that it has. Fewer failures of
+/// the new generation only lower the gains.
+pub(super) fn errors(window: &Pair<Counts>) -> Option<Gains> {
+    let (old, new) = (window.old.requests as f64, window.new.requests as f64);
+    if old == 0.0 || new == 0.0 {
+        return None;
     }
+    let new_failures = window.new.evident as f64;
+    let failures = window.old.errors as f64 + new_failures;
+    let part = new / (old + new);
+    let gains = TIMES_AS_LIKELY.map(|times| {
+        let factor = (1.0 + part * (TOLERATED - 1.0)) / (1.0 + part * (times - 1.0));
+        new_failures * (times / TOLERATED).ln() + failures * factor.ln()
+    });
+    Gains::new(gains, MOST_OF_ERRORS / part)
+}
 
-    /// Takes starts of the new generation. The old one rarely has any.
-    pub(super) fn starts(&mut self, starts: u64, failed: u64) {
-        let (starts, failed) = (starts as f64, failed as f64);
-        let gains = BAD_STARTS.map(|bad| {
-            failed * (bad / GOOD_STARTS).ln() + (starts - failed) * ((1.0 - bad) / (1.0 - GOOD_STARTS)).ln()
-        });
-        let window = Pair {
-            old: Counts::default(),
-            new: Counts {
-                requests: starts as u64,
-                errors: failed as u64,
-                ..Counts::default()
-            },
+/// Returns the gains from times: each request has its rank among all, and the new generation has a random draw of the ranks.
+pub(super) fn times(window: &Pair<Counts>) -> Option<Gains> {
+    let old = slower(&window.old.times);
+    let new = &window.new.times;
+    let (drawn, all) = (new.count(), old.count() + new.count());
+    if drawn == 0 || drawn == all {
+        return None;
+    }
+    // Ranks from -½ to ½, and how many requests have each.
+    let mut ranks = [(0.0, 0); BUCKETS];
+    let mut below = 0;
+    let mut sum = 0.0;
+    for ((place, old), new) in ranks.iter_mut().zip(old.0).zip(new.0) {
+        let count = old + new;
+        let rank = (below as f64 + count as f64 / 2.0) / all as f64 - 0.5;
+        *place = (rank, count);
+        below += count;
+        sum += new as f64 * rank;
+    }
+    let gains = TILTS.map(|tilt| {
+        let mean = match all {
+            ..=MOST_EXACT => exact_draw(&ranks, tilt, drawn as usize).ln(),
+            _ => drawn as f64 * one_of(&ranks, tilt, all).ln(),
         };
-        self.add(&window, gains, MOST_OF_STARTS);
-    }
+        tilt * sum - mean
+    });
+    Gains::new(gains, MOST_OF_TIMES)
+}
+
+/// Returns the gains from starts of the new generation. The old one rarely has any.
+pub(super) fn starts(starts: u64, failed: u64) -> Option<Gains> {
+    let (good, failed) = (starts.saturating_sub(failed) as f64, failed as f64);
+    let gains = BAD_STARTS
+        .map(|bad| failed * (bad / GOOD_STARTS).ln() + good * ((1.0 - bad) / (1.0 - GOOD_STARTS)).ln());
+    Gains::new(gains, MOST_OF_STARTS)
 }
 
 /// Returns the mean of exp(tilt × sum of ranks) over all draws of so many requests.

@@ -57,6 +57,8 @@ pub struct Counts {
     pub requests: u64,
     /// Requests with a status of 500 or above, without an answer, or with a worker that died.
     pub errors: u64,
+    /// Errors that are evidence: a client that repeats a broken request on one worker gives few.
+    pub evident: u64,
     /// Without the first requests of each worker.
     pub times: Times,
 }
@@ -65,7 +67,9 @@ impl Counts {
     pub(in crate::release) fn merge(&mut self, other: &Counts) {
         let requests = other.requests.min(MOST);
         self.requests = self.requests.saturating_add(requests);
-        self.errors = self.errors.saturating_add(other.errors.min(requests));
+        let errors = other.errors.min(requests);
+        self.errors = self.errors.saturating_add(errors);
+        self.evident = self.evident.saturating_add(other.evident.min(errors));
         self.times.merge(&other.times);
     }
 }

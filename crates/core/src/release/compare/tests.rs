@@ -1,3 +1,4 @@
+use super::evidence::Gains;
 use super::*;
 use std::time::Duration;
 
@@ -5,6 +6,7 @@ fn counts(requests: u64, errors: u64, bucket: u8) -> Counts {
     let mut counts = Counts {
         requests,
         errors,
+        evident: errors,
         ..Counts::default()
     };
     counts.times.add(bucket, requests);
@@ -208,6 +210,10 @@ fn suspicion_comes_before_the_decision() {
     assert_eq!(compare.compared(), 0);
 }
 
+fn take(evidence: &mut Evidence, window: &Pair<Counts>, gains: fn(&Pair<Counts>) -> Option<Gains>) {
+    evidence.add(window, gains(window));
+}
+
 #[test]
 fn evidence_survives_a_step_and_a_loss_does_not() {
     let mut evidence = Evidence::default();
@@ -215,13 +221,13 @@ fn evidence_survives_a_step_and_a_loss_does_not() {
         old: counts(50, old, 30),
         new: counts(50, new, 30),
     };
-    evidence.errors(&window(0, 2));
+    take(&mut evidence, &window(0, 2), evidence::errors);
     let value = evidence.value();
     assert!(value > 0.5);
     evidence.renew();
     assert_eq!(evidence.value(), value);
     for _ in 0..3 {
-        evidence.errors(&window(2, 0));
+        take(&mut evidence, &window(2, 0), evidence::errors);
     }
     evidence.renew();
     assert_eq!(evidence.mean(), 1.0);
@@ -237,10 +243,11 @@ fn bets_are_fair() {
     let mut mean = 0.0;
     for failed in 0..=failures {
         let mut evidence = Evidence::default();
-        evidence.errors(&Pair {
+        let window = Pair {
             old: counts(old, failures - failed, 30),
             new: counts(new, failed, 30),
-        });
+        };
+        take(&mut evidence, &window, evidence::errors);
         let chance = choose(new, failed) * choose(old, failures - failed) / choose(old + new, failures);
         mean += chance * evidence.mean();
     }
@@ -257,7 +264,7 @@ fn bets_are_fair() {
             }
         }
         let mut evidence = Evidence::default();
-        evidence.times(&window);
+        take(&mut evidence, &window, evidence::times);
         mean += evidence.mean();
         draws += 1.0;
     }
@@ -273,17 +280,18 @@ fn large_windows_are_bounded_like_small_ones() {
             old: counts(requests, 0, 30),
             new: counts(requests, 0, 60),
         };
-        evidence.times(&window);
+        take(&mut evidence, &window, evidence::times);
         assert!(
             (evidence.mean() - 5.0).abs() < 1e-9,
             "{requests}: {}",
             evidence.mean()
         );
         let mut evidence = Evidence::default();
-        evidence.times(&Pair {
+        let window = Pair {
             old: window.new,
             new: window.old,
-        });
+        };
+        take(&mut evidence, &window, evidence::times);
         assert!((0.0..1.0).contains(&evidence.mean()));
     }
 }
@@ -304,7 +312,7 @@ fn lies_do_not_panic() {
             for _ in 0..next() % 90 {
                 let mut counts = [Counts::default(); 2];
                 for side in &mut counts {
-                    (side.requests, side.errors) = (next(), next());
+                    (side.requests, side.errors, side.evident) = (next(), next(), next());
                     side.times.add(next() as u8, next());
                     side.times.add(next() as u8, u64::MAX);
                 }

@@ -247,3 +247,19 @@ fn the_next_time_is_the_end_of_the_step() {
         assert_eq!(Pool::at(state).deployments.next_time(), expected, "{state}");
     }
 }
+
+#[test]
+fn an_upgrade_keeps_the_deployments() {
+    for state in ["none", "trying", "1", "10", "50", "whole", "back"] {
+        let mut pool = Pool::at(state);
+        if ["50", "whole", "back"].contains(&state) {
+            pool.deploy(2);
+        }
+        let before = &pool.deployments;
+        let present = before
+            .present()
+            .map(|(id, state)| (id, before.plan().unwrap().clone(), state));
+        let waiting = before.waiting().map(|(id, plan)| (id, plan.clone()));
+        assert_eq!(Deployments::resume(present, waiting), pool.deployments, "{state}");
+    }
+}
