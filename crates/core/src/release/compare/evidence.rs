@@ -20,6 +20,9 @@ const TILTS: [f64; BETS] = [1.0, 2.5, 6.0];
 /// Buckets by which the new generation may be slower: a factor of 1.41.
 const TOLERATED_BUCKETS: usize = 1;
 
+/// Repeated failures count up to so many times the usual number.
+const MOST_REPEATED: f64 = 4.0;
+
 /// The most requests of a window whose draws are computed exactly.
 const MOST_EXACT: u64 = 128;
 
@@ -111,7 +114,9 @@ pub(super) fn errors(window: &Pair<Counts>) -> Option<Gains> {
     if old == 0.0 || new == 0.0 {
         return None;
     }
-    let new_failures = window.new.evident as f64;
+    let usual = new * window.old.errors as f64 / old;
+    let new_failures = (window.new.evident as f64).max(MOST_REPEATED * usual);
+    let new_failures = new_failures.min(window.new.errors as f64);
     let failures = window.old.errors as f64 + new_failures;
     let part = new / (old + new);
     let gains = TIMES_AS_LIKELY.map(|times| {

@@ -305,9 +305,9 @@ fn lies_do_not_panic() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) << (state >> 60) << (state >> 62 << 4)
     };
-    for _ in 0..20 {
+    for _ in 0..8 {
         let mut compare = Compare::new(next() as u8);
-        for _ in 0..60 {
+        for _ in 0..30 {
             let mut lie = Second::default();
             for _ in 0..next() % 90 {
                 let mut counts = [Counts::default(); 2];

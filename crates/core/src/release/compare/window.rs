@@ -61,3 +61,60 @@ impl Window {
         (sums.new.requests > 0).then_some(sums)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the length of the third window, and whether it is rare. `every`: a request each so many seconds.
+    fn length(requests: u64, every: u32, part: f64) -> (u32, bool) {
+        let mut window = Window::default();
+        let mut second = 0;
+        let mut next = || {
+            second += 1;
+            let mut sums = Pair::<Counts>::default();
+            if second % every == 0 {
+                sums.old.requests = requests - 1;
+                sums.new.requests = 1;
+            }
+            window.second(&sums, part).is_some().then_some(window.is_rare)
+        };
+        let mut ends = (1..2000).filter_map(|second| Some((second, next()?)));
+        let (before, _) = ends.by_ref().take(20).last().unwrap();
+        let (end, is_rare) = ends.next().unwrap();
+        (end - before, is_rare)
+    }
+
+    #[test]
+    fn a_window_is_as_long_as_its_requests_need() {
+        let rows = [
+            // Requests, each so many seconds, the smaller part of them: the length, and whether it is rare.
+            ((100, 1, 0.5), (1, false)),
+            ((5, 1, 0.5), (1, false)),
+            ((5, 1, 0.1), (2, false)),
+            ((5, 1, 0.01), (8, false)),
+            ((100, 1, 0.01), (1, false)),
+            ((1, 1, 0.1), (8, false)),
+        ];
+        for ((requests, every, part), expected) in rows {
+            assert_eq!(
+                length(requests, every, part),
+                expected,
+                "{requests} in {every} s, {part}"
+            );
+        }
+        // The mean of a rare route sways.
+        let (seconds, is_rare) = length(1, 20, 0.5);
+        assert!((16..=64).contains(&seconds) && is_rare, "{seconds}");
+    }
+
+    #[test]
+    fn a_window_that_ends_early_keeps_its_requests() {
+        let mut window = Window::default();
+        let mut sums = Pair::<Counts>::default();
+        (sums.old.requests, sums.new.requests) = (9, 1);
+        assert_eq!(window.second(&sums, 0.5), None);
+        assert_eq!(window.end(), Some(sums));
+        assert_eq!(window.end(), None);
+    }
+}
