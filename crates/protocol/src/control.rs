@@ -15,6 +15,7 @@ use crate::logs::{DaemonLog, PoolLog};
 use crate::numbers::PoolNumbers;
 use crate::past_event::PastEvent;
 use crate::program::Program;
+use crate::release::{Deployment, PoolReleases};
 use crate::routes::RouteStatus;
 use crate::skipped::Skipped;
 use serde::{Deserialize, Serialize};
@@ -103,6 +104,24 @@ pub enum Request {
         pool: String,
         #[serde(default)]
         wait: bool,
+    },
+    /// Gives a pool another release. Answered with [`Answer::Deployed`] once the new release gets all requests or none.
+    Deploy {
+        /// The pool's name, its application's root or its link.
+        pool: String,
+        /// A directory, with links resolved.
+        release: PathBuf,
+        /// `None`: as in the pool's settings.
+        #[serde(default)]
+        gradual: Option<bool>,
+    },
+    /// Takes back the deployment that is under way. Answered with [`Answer::Done`].
+    Rollback { pool: String },
+    /// Requests the releases of pools. Answered with [`Answer::Releases`].
+    Releases {
+        /// The pool's name, its application's root or its link. `None`: all pools that have the key `release`.
+        #[serde(default)]
+        pool: Option<String>,
     },
     /// Ends a worker's longest-running request. Its client receives a 504.
     Terminate { pid: i32 },
@@ -211,6 +230,10 @@ pub enum Answer {
         value: serde_json::Value,
     },
     Reloaded(Box<Reloaded>),
+    Deployed(Box<Deployment>),
+    Releases {
+        releases: Vec<PoolReleases>,
+    },
     Changes(Box<Changes>),
     Error {
         message: String,

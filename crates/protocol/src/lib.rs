@@ -11,8 +11,8 @@
 //!
 //! With clients of the daemon:
 //! * [`control`]: daemon and its clients. [`address`], [`changes`], [`code_cache`], [`counters`], [`daemon_life`], [`dead_work`],
-//!   [`history`], [`lanes`], [`last_reload`], [`last_upgrade`], [`logs`], [`numbers`], [`past_event`], [`program`], [`refusals`], [`routes`] and
-//!   [`skipped`] are parts of its answers, some of the hand-over document too.
+//!   [`history`], [`lanes`], [`last_reload`], [`last_upgrade`], [`logs`], [`numbers`], [`past_event`], [`program`], [`refusals`], [`release`], [`routes`]
+//!   and [`skipped`] are parts of its answers, some of the hand-over document too.
 //! * [`health`]: what a status means for probes.
 //! * [`jobs`]: the jobs process, its clients and the master.
 //! * [`upgrade`]: `forkyard dev` and workers, for WebSocket.
@@ -44,6 +44,7 @@ pub mod past_event;
 pub mod preloader;
 pub mod program;
 pub mod refusals;
+pub mod release;
 pub mod router;
 pub mod routes;
 pub mod runtimes;

@@ -25,6 +25,13 @@ impl Master {
                 start,
             } => self.restart_application(asker, application, *rolling, *start),
             Request::RestartPool { pool, wait } => self.restart_pool(asker, pool, *wait),
+            Request::Deploy {
+                pool,
+                release,
+                gradual,
+            } => self.deploy(asker, pool, release, *gradual),
+            Request::Rollback { pool } => self.roll_back(asker, pool),
+            Request::Releases { pool } => self.releases(asker, pool.as_deref()),
             Request::Terminate { pid } => self.end_request(asker, *pid),
             Request::Detach { pid } => self.about_instance(asker, *pid, AdminRequest::Detach { pid: *pid }),
             Request::Disable { pid } | Request::Enable { pid } => {

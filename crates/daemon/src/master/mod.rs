@@ -4,6 +4,7 @@
 //! actions into system calls. [`Lifecycle`](forkyard_core::master::lifecycle::Lifecycle) decides between serving, an upgrade and the end.
 
 mod control_requests;
+mod deployments;
 mod event_loop;
 mod executor;
 mod frontend;

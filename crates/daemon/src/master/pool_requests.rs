@@ -234,6 +234,9 @@ impl Master {
             | Request::Opcache { .. }
             | Request::Restart { .. }
             | Request::RestartPool { .. }
+            | Request::Deploy { .. }
+            | Request::Rollback { .. }
+            | Request::Releases { .. }
             // Only for their own pools and applications.
             | Request::Error { .. }
             | Request::Crashes { .. }

@@ -1,0 +1,73 @@
+//! Releases of pools, and their deployments.
+
+use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
+use std::path::PathBuf;
+
+/// The releases of a pool that has the key `release`.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolReleases {
+    pub pool: String,
+    /// The link, as the configuration names it.
+    pub link: PathBuf,
+    /// The release in service. `None`: the link could not be read when the pool began.
+    pub release: Option<PathBuf>,
+    /// The user id of the workers.
+    pub uid: u32,
+    pub under_way: Option<UnderWay>,
+    /// The result of the last deployment since the daemon's start.
+    pub last: Option<Deployment>,
+    /// The releases that have workers, each once.
+    pub workers: Vec<ReleaseWorkers>,
+}
+
+/// The workers of a release.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReleaseWorkers {
+    pub release: PathBuf,
+    pub workers: u32,
+}
+
+/// A deployment that has not ended.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnderWay {
+    pub release: PathBuf,
+    /// The part of the requests that the new release gets; 0: it is tried.
+    pub percent: u8,
+    /// The requests that the new release has answered in this step, and that had others of the old release beside them.
+    pub compared: u64,
+    /// The release of the deployment that waits for this one.
+    pub waiting: Option<PathBuf>,
+}
+
+/// The result of a deployment.
+#[skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deployment {
+    pub pool: String,
+    pub release: PathBuf,
+    /// The release in service before.
+    pub before: Option<PathBuf>,
+    pub outcome: Outcome,
+    /// Why the release before stays, with figures.
+    pub why: Option<String>,
+    /// What was decided on the way, such as steps without enough requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+    pub took_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The new release gets all requests. Old workers may still finish theirs.
+    Deployed,
+    /// The new release did not start. The release before serves.
+    Failed,
+    /// The new release got requests and was taken back. The release before serves.
+    RolledBack,
+    /// A newer deployment took its place.
+    Replaced,
+}
