@@ -179,6 +179,7 @@ impl Stand {
                 log_limit: 1024,
                 log_level: forkyard_config::LogLevel::Notice,
                 restart_mark: None,
+                release: None,
                 records_faults: true,
                 process_name: String::new(),
                 refork_at: None,

@@ -10,6 +10,10 @@ impl Pool {
         let mut wanted = wanted.clone();
         wanted.listen = wanted.listen.with_attributes_of(&self.listen);
         wanted.replacement.drain_timeout = self.replacement.drain_timeout;
+        if let (Some(release), Some(own)) = (&mut wanted.release, &self.release) {
+            release.gradual.clone_from(&own.gradual);
+            release.step_time = own.step_time;
+        }
         *self == wanted
     }
 

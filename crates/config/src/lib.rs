@@ -40,6 +40,7 @@ mod overrides;
 mod path_pattern;
 pub mod php;
 mod postgresql;
+pub mod release;
 mod report;
 mod resolve;
 pub mod settings;

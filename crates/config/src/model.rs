@@ -158,6 +158,9 @@ pub struct Pool {
     /// Its lanes; `pm` has the workers on top, too.
     #[serde(default)]
     pub lanes: Option<Box<super::lanes::Lanes>>,
+    /// `None`: its paths are as written.
+    #[serde(default)]
+    pub release: Option<Box<super::release::Release>>,
     #[serde(flatten)]
     pub retirement: Retirement,
     #[serde(flatten)]

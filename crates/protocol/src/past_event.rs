@@ -54,6 +54,8 @@ pub enum EventKind {
     ReloadRefused,
     /// A pool gets new processes without a reload.
     Restart,
+    /// A deployment ended: the pool serves the new release, or the one before.
+    Deployment,
     /// Too many crashes: every pool gets new processes.
     EmergencyRestart,
     Stop,
@@ -100,6 +102,7 @@ impl EventKind {
             EventKind::Reload => "reload",
             EventKind::ReloadRefused => "reload-refused",
             EventKind::Restart => "restart",
+            EventKind::Deployment => "deployment",
             EventKind::EmergencyRestart => "emergency-restart",
             EventKind::Stop => "stop",
             EventKind::Drain => "drain",

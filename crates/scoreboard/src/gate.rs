@@ -276,6 +276,16 @@ impl Gate<'_> {
         Duration::from_nanos(self.word(gate::USUAL).load(Ordering::Relaxed)).min(LONGEST)
     }
 
+    /// Counts a request whose script is in no release. Returns how many there were before.
+    pub fn count_outside(&self) -> u64 {
+        self.word(gate::OUTSIDE).fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns how many requests had a script that is in no release.
+    pub fn outside(&self) -> u64 {
+        self.word(gate::OUTSIDE).load(Ordering::Relaxed)
+    }
+
     /// Whether this worker should log that requests are refused: once in this time for all workers.
     pub fn may_say_refused(&self, interval: Duration, now: Tick) -> bool {
         let said = self.word(gate::SAID_REFUSED);

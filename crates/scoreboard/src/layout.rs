@@ -226,6 +226,8 @@ pub mod gate {
     pub const SAID_REFUSED: usize = STANDING_UNTIL + 1;
     /// The autopilot's number of workers, set by the master; 0: none.
     pub const LIMIT: usize = SAID_REFUSED + 1;
+    /// Requests whose script is in no release of the pool.
+    pub const OUTSIDE: usize = LIMIT + 1;
 }
 
 /// Words of the lanes' pages, written by every worker of a generation.

@@ -26,6 +26,11 @@ pub fn stamp(path: &Path) -> Option<(u64, u64, i64)> {
     ))
 }
 
+/// Returns the path without links; `None` if something on it is missing or not to be searched.
+pub fn resolved(path: &Path) -> Option<std::path::PathBuf> {
+    path.canonicalize().ok()
+}
+
 /// A standard stream used as a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnStream {

@@ -2,6 +2,7 @@
 
 use super::restart_file::RestartMark;
 use fastcgi::Repeated;
+use forkyard_config::release::Map;
 use forkyard_config::{LogLevel, Pool, sharing};
 use forkyard_sys::fd::set_nonblocking;
 use forkyard_sys::identity::{self, Identity};
@@ -36,6 +37,9 @@ pub struct Settings {
     /// `tmp/restart.txt` ([`Settings::restart_file`]) at the start of the generation.
     #[serde(default)]
     pub restart_mark: Option<RestartMark>,
+    /// The generation's release; `None`: paths are as written.
+    #[serde(default)]
+    pub release: Option<Box<Map>>,
     /// Whether workers record faults ([`forkyard_sys::sender`]). php-fpm's workers leave these signals at their
     /// defaults, and so do forkyard-fpm's.
     #[serde(default)]

@@ -33,6 +33,7 @@ mod pool_view;
 mod process_settings;
 mod promotion;
 mod relay;
+mod release;
 mod request;
 mod request_start;
 mod restart_file;

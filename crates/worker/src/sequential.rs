@@ -361,6 +361,7 @@ impl Worker {
         if let Some(connection) = service.current_mut() {
             connection.asked = true;
         }
+        service.map_release();
         service.stage(RequestStage::Info);
         Ok(())
     }

@@ -261,6 +261,7 @@ fn settings(setup: &Setup, socket: &Path, php_ini: PathBuf) -> Settings {
         refork_at: None,
         process_name: String::new(),
         restart_mark: None,
+        release: None,
         records_faults: false,
         pool: pool.into(),
         identity: Some(identity),

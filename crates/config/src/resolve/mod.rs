@@ -13,6 +13,7 @@ mod node;
 mod overload;
 mod pool;
 mod programs;
+mod release;
 mod slow;
 mod started;
 mod web;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::global::{new_file, priority, rlimit_files};
-use super::{application, applications, confine, lanes, listen, manager, overload, worker_script};
+use super::{application, applications, confine, lanes, listen, manager, overload, release, worker_script};
 use crate::access::{AccessLog, DEFAULT_FORMAT, Format, parse_format};
 use crate::draft::{ApplicationDraft, ApplicationsDraft, PoolDraft, PoolText};
 use crate::error::{Kind, Location};
@@ -78,6 +78,10 @@ pub(super) fn resolve(
     };
     let extra = lanes.as_ref().map_or(0, |lanes| lanes.extra);
     let pm = pm.map(|pm| if has_autopilot { pm } else { pm.with_more(extra) });
+    let release = match &application {
+        Some(application) => release::resolve(text, application, report),
+        None => None,
+    };
     positive(&draft.push_timeout, super::jobs::DEFAULT_PUSH_TIMEOUT, report);
     Some(Pool {
         name: text.name.clone(),
@@ -104,6 +108,7 @@ pub(super) fn resolve(
         },
         overload: overload::overload(draft, report),
         lanes,
+        release,
         retirement: retirement(text, report),
         replacement: Replacement {
             reload: draft.reload.or(ReloadWhen::Changed),

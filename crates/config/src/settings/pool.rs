@@ -10,8 +10,8 @@ use super::sections::Section::Pool;
 use crate::LogLevel::{Alert, Error};
 use crate::flat_keys::{Entries, Field};
 use crate::units::{
-    AbandonedRule, Children, Core, FileMode, Flag, LaneReserve, LaneRules, Manager, QueueLimit, Reload,
-    Routing, Size, Text, Texts, Time, Whole,
+    AbandonedRule, Children, Core, Counts, FileMode, Flag, LaneReserve, LaneRules, Manager, QueueLimit,
+    Reload, Routing, Size, Text, Texts, Time, Whole,
 };
 
 section! {
@@ -209,6 +209,20 @@ section! {
             .in_php_fpm("none"),
         lane_extra: Field<Flag> = key("lane_extra", "true or false", "`true`",
             "whether as many workers as are left idle come on top of `max_children`, where memory has room")
+            .in_php_fpm("none"),
+        release: Field<Text> = key("release", "path", "none",
+            "a link to the release in service. The pool's processes keep the release that it named at their start, until `forkyard deploy` or `forkyard restart`. See [Releases](../howto/deploy.md#releases)")
+            .sample(Off(r#""/srv/shop/current""#))
+            .in_php_fpm("none"),
+        release_shared: Field<Texts> = key("release_shared", "list of paths", "`[]`",
+            "directories outside of a release where its scripts may be: storage, uploads")
+            .sample(Off(r#"["/srv/shop/shared"]"#))
+            .in_php_fpm("none"),
+        gradual: Field<Counts> = key("gradual", "array of numbers, 1 to 99, or `[]`", "`[1, 10, 50]`",
+            "the parts of the requests, in percent, that a new release gets before it gets all; `[]`: all at once")
+            .in_php_fpm("none"),
+        step_time: Field<Time> = key("step_time", "duration, not 0", r#"`"20s"`"#,
+            "how long a new release gets each part; three times as long if there are too few requests to compare")
             .in_php_fpm("none"),
         params_bytes: Field<Size> = key("limits.params_bytes", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#,
             "most bytes of the names and values of one request's parameters")

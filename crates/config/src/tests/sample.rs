@@ -39,6 +39,7 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     // Remove keys that conflict with chroot or warm_up.
     let text = whole_sample()
         .replace("\nopcache_cache", "\n#opcache_cache")
+        .replace("\nrelease", "\n#release")
         .replace("\npreloader =", "\n#preloader =");
     let config = match parsed(&text, &machine) {
         Ok(loaded) => loaded.config,

@@ -1,6 +1,5 @@
 //! Releases: the paths of a generation, the steps of a deployment, and the comparison of a new release with the one before.
 
 pub mod compare;
-pub mod map;
 pub mod reading;
 pub mod steps;

@@ -260,6 +260,7 @@ mod tests {
                 has_lanes: false,
                 http: None,
                 counters: PoolCounters::default(),
+                release: None,
                 had: None,
             }],
             generations: vec![SavedGeneration {
@@ -270,6 +271,7 @@ mod tests {
                 slots: 3,
                 rests: false,
                 programs: Vec::new(),
+                release: None,
                 places: 0,
                 workers: vec![worker(0, 0, 100), worker(1, 2, 101)],
             }],

@@ -89,6 +89,7 @@ impl Master {
             if due.is_some_and(|due| due <= clock::now()) {
                 self.tell(Event::Deadline);
             }
+            self.deploy_on();
             self.follow_lifecycle();
             if self
                 .executor

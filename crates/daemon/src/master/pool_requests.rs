@@ -93,7 +93,7 @@ impl Master {
         Ok((!waits).then_some(Answer::Done { value: Value::Null }))
     }
 
-    fn refuse_when_ending(&self) -> Result<(), Answer> {
+    pub(super) fn refuse_when_ending(&self) -> Result<(), Answer> {
         match self.lifecycle.stopping() {
             Some(_) => Err(Answer::refusal("the daemon is ending".to_owned())),
             None => Ok(()),
@@ -259,7 +259,7 @@ impl Master {
     }
 }
 
-fn no_pool(name: &str) -> Answer {
+pub(super) fn no_pool(name: &str) -> Answer {
     Answer::refusal(format!("there is no pool {name}"))
 }
 

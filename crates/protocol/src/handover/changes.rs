@@ -115,6 +115,7 @@ mod tests {
             has_queue: false,
             has_lanes: false,
             counters: PoolCounters::default(),
+            release: None,
             had: None,
         }
     }
@@ -129,6 +130,7 @@ mod tests {
             rests,
             workers: Vec::new(),
             programs: Vec::new(),
+            release: None,
             places: 0,
         }
     }

@@ -80,6 +80,9 @@ pub struct SavedPool {
     #[serde(default)]
     #[serde(rename = "tally")]
     pub counters: PoolCounters,
+    /// The release that it serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<PathBuf>,
     /// The workers that exited last, if the pool has none now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub had: Option<Had>,
@@ -124,6 +127,9 @@ pub struct SavedGeneration {
     /// The processes of the pool's program that have started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<SavedProgram>,
+    /// The release that it serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub release: Option<PathBuf>,
     /// The number of places for its program's processes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub places: u32,

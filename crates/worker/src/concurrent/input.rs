@@ -124,6 +124,7 @@ impl WorkerState {
         };
         connection.start(spare);
         let known = link.take_wait(now);
+        self.release.apply(connection.params_mut(), &self.page);
         let mut times = triage::take_times(connection.params_mut(), &self.settings, now);
         times.known = known;
         let waited = times.waited.unwrap_or(known);

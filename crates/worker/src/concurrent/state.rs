@@ -8,6 +8,7 @@ use super::super::context::{GenerationContext, Settings, WorkerContext, most_des
 use super::super::gauge::Gauge;
 use super::super::out_of_band::Want;
 use super::super::page::Page;
+use super::super::release::ReleasePaths;
 use super::super::route::RouteFinder;
 use super::super::router_channel::Router;
 use super::super::stderr_errors;
@@ -97,6 +98,7 @@ pub(super) struct Turns {
 #[derive(Debug)]
 pub(super) struct WorkerState {
     pub settings: Settings,
+    pub(super) release: ReleasePaths,
     pub sources: Sources,
     pub page: Page,
     pub router: Router,
@@ -174,6 +176,7 @@ impl WorkerState {
             turns: Turns::default(),
             want: Want::Nothing,
             departure: Departure::default(),
+            release: ReleasePaths::of(&context.settings),
             settings: context.settings,
         };
         state

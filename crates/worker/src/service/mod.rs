@@ -10,6 +10,7 @@ use super::cpu::Cost;
 use super::idle_watch::IdleWatch;
 use super::out_of_band::Want;
 use super::page::Page;
+use super::release::ReleasePaths;
 use super::routed;
 use super::router_channel::{Router, Session};
 use super::tally::Tally;
@@ -40,6 +41,7 @@ pub(super) enum NoRequest {
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) settings: Settings,
+    release: ReleasePaths,
     pub(super) listener: Arc<OwnedFd>,
     pub(super) page: Page,
     pub(super) idle_watch: IdleWatch,
@@ -98,6 +100,7 @@ impl Service {
         };
         Service {
             wear: Wear::new(&settings),
+            release: ReleasePaths::of(&settings),
             settings,
             listener,
             page,
@@ -149,6 +152,13 @@ impl Service {
 
     pub(super) fn is_finished(&self) -> bool {
         self.finished
+    }
+
+    /// Maps the paths of the request to the generation's release.
+    pub(super) fn map_release(&mut self) {
+        if let Some(connection) = self.current.as_deref_mut() {
+            self.release.apply(connection.responder.params_mut(), &self.page);
+        }
     }
 
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {

@@ -99,6 +99,9 @@ impl Context {
             ..Adopted::default()
         };
         for pool in &plan.pools {
+            if let Some(release) = &pool.release {
+                self.releases.left.insert(pool.name.clone(), release.clone());
+            }
             match self.pools.adopt_pool(&self.in_force, pool, &mut descriptors) {
                 Ok(id) => adopted.pools.push(id),
                 Err(error) => log::error!("[pool {}] {error}", pool.name),
@@ -150,6 +153,7 @@ impl Context {
         let global = &self.in_force.config.global;
         let settings = self.services.settings(&pool, global, &mut HashMap::new());
         let mut settings = settings.map_err(|fault| ApplyError::Pool(left.name.clone(), fault))?;
+        settings = self.adopted_release(settings, left.release.as_deref());
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = open_access_log(&pool).ok().flatten();
         let resources = resources(&left, &pool.application, access.as_ref(), descriptors)?;

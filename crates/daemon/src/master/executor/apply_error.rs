@@ -1,5 +1,6 @@
 //! Reasons why a configuration or a pool can't be applied.
 
+use super::release::ReleaseFault;
 use forkyard_base::remedy;
 use forkyard_host::confine::ConfineError;
 use forkyard_host::listen::ListenError;
@@ -40,6 +41,8 @@ pub enum PoolFault {
     AccessLog(#[source] LogError),
     #[error("app_log: {}{}", .0, .0.remedy())]
     AppLog(#[source] LogError),
+    #[error("release: {0}")]
+    Release(#[source] ReleaseFault),
     #[error("application.opcache_cache: {}{}", .0, right_of_cache(.0))]
     OpcacheCache(#[source] Error),
 }

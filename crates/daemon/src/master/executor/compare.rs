@@ -61,7 +61,8 @@ impl Context {
                 ..replaced(Reason::Settings)
             });
         }
-        let settings = match self.services.settings(pool, &config.global, identities) {
+        let settings = self.services.settings(pool, &config.global, identities);
+        let settings = match settings.and_then(|settings| self.in_release(settings, scope)) {
             Ok(settings) => settings,
             Err(fault) => {
                 let error = ApplyError::Pool(pool.name.clone(), fault);

@@ -8,6 +8,7 @@ use super::helper_process::HelperProcess;
 use super::helpers::Helpers;
 use super::pools::Pools;
 use super::processes::Processes;
+use super::release::Releases;
 use super::saturation::Saturations;
 use super::services::Services;
 use super::spawner::Spawner;
@@ -28,6 +29,7 @@ pub(in crate::master) struct Context {
     pub(super) archive: PastHours,
     pub(super) saturations: Saturations,
     pub(in crate::master) autopilots: Autopilots,
+    pub(in crate::master) releases: Releases,
 }
 
 /// The configuration in force.
@@ -73,7 +75,7 @@ impl InForce {
         self.starts.hold(starts, &self.config);
     }
 
-    pub(super) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
+    pub(in crate::master) fn pool(&self, name: &str) -> Option<&Arc<Pool>> {
         self.config.pools.get(*self.positions.get(name)?)
     }
 }

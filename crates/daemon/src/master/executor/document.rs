@@ -131,6 +131,7 @@ impl<'e> LeftState<'e> {
             rests: generation.pipes().is_none(),
             workers: self.context.pools.worker_entries(generation),
             programs: self.programs.programs_left(id),
+            release: generation.release(),
             places: generation
                 .share
                 .as_ref()
@@ -195,6 +196,7 @@ impl Pools {
             has_queue: pool.queue.is_some(),
             has_lanes: pool.lanes.is_some(),
             counters,
+            release: pool.serving.and_then(|id| self.generations.get(&id)?.release()),
             had: self.had(pool),
         })
     }

@@ -169,7 +169,7 @@ impl Pools {
         named.any(|(id, _)| self.user_of_pool(id) == Some(uid))
     }
 
-    pub(super) fn user_of_pool(&self, id: PoolId) -> Option<u32> {
+    pub(in crate::master) fn user_of_pool(&self, id: PoolId) -> Option<u32> {
         let pool = self.by_id.get(&id)?;
         self.user_of(pool.serving.or(pool.latest)?)
     }

@@ -12,6 +12,7 @@ mod context;
 mod control;
 mod crashes;
 mod deaths;
+mod deployments;
 mod document;
 mod effect;
 mod end_request;
@@ -45,6 +46,7 @@ mod processes;
 mod programs;
 mod provenance;
 mod refused;
+mod release;
 mod reload;
 mod reporter;
 mod reports;
@@ -119,8 +121,10 @@ use web::Web;
 
 pub use apply_error::{ApplyError, PoolFault};
 pub(super) use control::Rights;
+pub(in crate::master) use deployments::{DeployFact, Job};
 pub use failure::RunError;
 pub(super) use history::program;
+pub(in crate::master) use release::ChosenBy;
 pub(super) use reload::{NamedSocket, say_interval};
 pub use required_programs::programs as needed_programs;
 pub use services::Handlers;
@@ -140,6 +144,7 @@ pub(super) struct Executor {
     pub(super) jobs: Jobs,
     pub(super) applications: Applications,
     pub(super) reload: Reload,
+    pub(in crate::master) deployments: deployments::Deployments,
     pub(super) control: Control,
     pub(super) orphans: Orphans,
     pub(super) watch: watch::Watch,
@@ -187,6 +192,7 @@ impl Executor {
                 archive: archive::PastHours::default(),
                 saturations: saturation::Saturations::default(),
                 autopilots: autopilot::Autopilots::default(),
+                releases: release::Releases::default(),
             },
             preloaders: Preloaders::default(),
             programs: Programs::default(),
@@ -194,6 +200,7 @@ impl Executor {
             jobs: Jobs::default(),
             applications: Applications::default(),
             reload: Reload::default(),
+            deployments: deployments::Deployments::default(),
             control: Control::default(),
             orphans: Orphans::default(),
             watch: watch::Watch::default(),

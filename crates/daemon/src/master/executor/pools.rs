@@ -252,7 +252,7 @@ impl Pools {
         named.map(|(id, _)| id).collect()
     }
 
-    pub(super) fn pool_name(&self, pool: PoolId) -> &str {
+    pub(in crate::master) fn pool_name(&self, pool: PoolId) -> &str {
         self.by_id.get(&pool).map_or("?", |pool| pool.name.as_str())
     }
 
@@ -447,7 +447,10 @@ impl Pools {
         rights: Rights,
         name: &str,
     ) -> Result<PoolId, Refused> {
-        let has_root = |pool: &Pool| pool.application.root() == Some(Path::new(name));
+        let has_root = |pool: &Pool| {
+            let link = pool.release.as_ref().map(|release| release.link.as_path());
+            pool.application.root() == Some(Path::new(name)) || link == Some(Path::new(name))
+        };
         let is_meant = |pool: &&Arc<Pool>| pool.name == name || has_root(pool);
         let Some(pool) = config.pools.iter().find(is_meant) else {
             return Err(Refused::NoPool(name.to_owned()));
@@ -532,6 +535,7 @@ impl Services {
             refork_at: None,
             process_name: title::name(),
             restart_mark: None,
+            release: None,
             records_faults: !self.speaks_as_fpm,
         }
     }

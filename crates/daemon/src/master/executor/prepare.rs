@@ -165,7 +165,7 @@ impl Context {
                 prospects.extend(unchanged);
                 continue;
             }
-            let fault = match self.open_pool(reporters, pool, &config.global, &mut identities) {
+            let fault = match self.open_pool(reporters, pool, &config.global, extent, &mut identities) {
                 Ok(opened) => {
                     prospects.push(Prospect::Open(Box::new(opened)));
                     continue;
@@ -201,6 +201,7 @@ impl Context {
         reporters: &Reporters,
         pool: &'p Arc<Pool>,
         global: &Global,
+        extent: ReloadScope,
         identities: &mut Identities<'p>,
     ) -> Result<Opened, PoolFault> {
         let access = open_access_log(pool).map_err(PoolFault::AccessLog)?;
@@ -209,6 +210,7 @@ impl Context {
             PoolFault::SlowLog(path.unwrap_or_default(), error)
         })?;
         let settings = self.services.settings(pool, global, identities)?;
+        let settings = self.in_release(settings, extent)?;
         let group = confine::check(&settings.pool)?;
         // Only checked here; the pool opens it later.
         super::app_log::check(&settings).map_err(PoolFault::AppLog)?;

@@ -132,13 +132,15 @@ fn flag(pool: &Pool, name: &str) -> Option<bool> {
     php_settings::flag(pool.application.php()?, name)
 }
 
-fn is_alike(now: &Settings, wanted: &Settings) -> bool {
+pub(super) fn is_alike(now: &Settings, wanted: &Settings) -> bool {
     let rest = Settings {
         started: now.started,
         restart_mark: now.restart_mark,
         identity: now.identity.clone(),
         pool: now.pool.clone(),
+        release: now.release.clone(),
         ..wanted.clone()
     };
-    now.pool.has_workers_for(&wanted.pool) && *now == rest
+    let release = |settings: &Settings| settings.release.as_ref().map(|map| map.release().to_owned());
+    now.pool.has_workers_for(&wanted.pool) && release(now) == release(wanted) && *now == rest
 }

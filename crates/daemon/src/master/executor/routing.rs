@@ -59,6 +59,7 @@ impl Executor {
             Action::ClosePool(pool) => context.close_pool(pool),
             Action::Note(fact) => {
                 self.reload.note(context, fact);
+                self.deployments.note(context, fact);
                 if let Fact::Serves(id) = fact {
                     self.programs.takes_over(id);
                 }
@@ -184,6 +185,7 @@ impl Executor {
                 Effect::WorkerUp(worker) => self.applications.instance_up(context, worker),
                 Effect::GenerationDropped(generation) => {
                     self.reload.forget_reload_of(generation);
+                    self.deployments.dropped(generation);
                     self.programs.running.remove(&generation);
                     self.preloaders.zygotes_to_check = true;
                 }
@@ -192,6 +194,7 @@ impl Executor {
                     self.reporters.close(context, pool);
                     self.applications.dismiss(context, pool, limit);
                     self.applications.forget_application(pool);
+                    self.deployments.closed(pool);
                 }
                 Effect::PoolConfigured(it) => {
                     let wanted = it.settings.pages.status_listen.as_deref();

@@ -6,6 +6,11 @@
 pub const NEXT: &str = ".next";
 pub const LAST: &str = ".last";
 
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
 /// A path, and whether a link or a known release contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapped {
@@ -26,7 +31,7 @@ pub struct MappedList {
 }
 
 /// The names of one generation's release.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Map {
     release: Vec<u8>,
     /// The link, [`NEXT`] and [`LAST`].
@@ -42,13 +47,41 @@ impl Map {
         let link = tidy(link);
         let named = |end: &str| [&link, end.as_bytes()].concat();
         let mut known: Vec<Vec<u8>> = known.into_iter().chain([release]).map(tidy).collect();
-        known.retain(|path| path.len() > 1);
-        known.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
-        known.dedup();
+        order(&mut known);
         Map {
             release: tidy(release),
             links: [link.clone(), named(NEXT), named(LAST)],
             known,
+        }
+    }
+
+    /// Knows further releases.
+    pub fn add(&mut self, known: impl IntoIterator<Item = PathBuf>) {
+        self.known
+            .extend(known.into_iter().map(|path| tidy(path.as_os_str().as_bytes())));
+        order(&mut self.known);
+    }
+
+    /// Returns the releases that it knows.
+    pub fn known(&self) -> impl Iterator<Item = &Path> {
+        self.known.iter().map(|path| Path::new(OsStr::from_bytes(path)))
+    }
+
+    /// Returns the link, and those beside it.
+    pub fn links(&self) -> impl Iterator<Item = &Path> {
+        self.links.iter().map(|link| Path::new(OsStr::from_bytes(link)))
+    }
+
+    /// Returns the directory of the release.
+    pub fn release(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.release))
+    }
+
+    /// Returns the path in the release, or the path itself if it is elsewhere.
+    pub fn in_release(&self, path: &Path) -> PathBuf {
+        match self.path(path.as_os_str().as_bytes()) {
+            Mapped::Inside(path) => PathBuf::from(OsString::from_vec(path)),
+            Mapped::Relative | Mapped::Outside => path.to_owned(),
         }
     }
 
@@ -110,6 +143,13 @@ fn tidy(path: &[u8]) -> Vec<u8> {
         tidy.push(b'/');
     }
     tidy
+}
+
+/// The root directory is no release: every path is below it.
+fn order(known: &mut Vec<Vec<u8>>) {
+    known.retain(|path| path.len() > 1);
+    known.sort_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
+    known.dedup();
 }
 
 fn is_name(part: &[u8]) -> bool {

@@ -1,0 +1,68 @@
+//! Resolves the release of a pool.
+
+use super::pool::{absolute, positive};
+use crate::application::Application;
+use crate::draft::PoolText;
+use crate::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
+use crate::report::WorldReport;
+use std::path::PathBuf;
+
+const WITHOUT: &str = "it has no effect without release";
+
+/// Returns the release of a pool; `None`: its paths are as written.
+pub(super) fn resolve(
+    text: &PoolText,
+    application: &Application,
+    report: &mut WorldReport<'_>,
+) -> Option<Box<Release>> {
+    let draft = &text.draft;
+    let Some(written) = draft.release.written() else {
+        let remedy = "write release = \"/srv/shop/current\", or leave it out";
+        report.useless(&draft.release_shared, WITHOUT, remedy);
+        report.useless(&draft.gradual, WITHOUT, remedy);
+        report.useless(&draft.step_time, WITHOUT, remedy);
+        return None;
+    };
+    let problem = match application {
+        _ if text.is_routed() => Some("an application pool has no release of its own"),
+        _ if !draft.chroot.is_absent() => Some("a pool with chroot has no release"),
+        Application::Http(_) => Some("forkyard does not start the program"),
+        Application::Rust => Some("the application is a part of the daemon"),
+        _ => None,
+    };
+    if let Some(problem) = problem {
+        report.rule(written, problem, "leave it out");
+        return None;
+    }
+    let link = absolute(written, report)?;
+    if link.file_name().is_none() {
+        let problem = "it is no path of a link";
+        report.rule(written, problem, "name a link, such as /srv/shop/current");
+        return None;
+    }
+    let mut gradual = Vec::new();
+    for percent in draft.gradual.or(DEFAULT_STEPS.map(u64::from).to_vec()) {
+        let before = gradual.last().copied().unwrap_or(0);
+        match u8::try_from(percent)
+            .ok()
+            .filter(|percent| (before + 1..100).contains(percent))
+        {
+            Some(percent) => gradual.push(percent),
+            None => {
+                let problem = format!("{percent} is not a percentage after {before}");
+                let remedy = "give whole numbers from 1 to 99, each more than the one before, or []";
+                report.refuse(&draft.gradual, &problem, remedy);
+                return None;
+            }
+        }
+    }
+    let shared = draft.release_shared.written();
+    let shared: Vec<_> = shared.into_iter().flat_map(|shared| shared.each()).collect();
+    let shared: Vec<PathBuf> = shared.iter().filter_map(|path| absolute(path, report)).collect();
+    Some(Box::new(Release {
+        link,
+        shared,
+        gradual,
+        step_time: positive(&draft.step_time, DEFAULT_STEP_TIME, report),
+    }))
+}

@@ -1,0 +1,219 @@
+//! The deployments of pools. [`steps`](forkyard_core::release::steps) decides what follows, and the master applies it
+//! (`crates/daemon/src/master/deployments.rs`).
+
+use super::context::Context;
+use super::control::Rights;
+use super::generation::Generation;
+use super::pools::{Pools, RunningPool};
+use super::refused::Refused;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::action::Fact;
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_core::release::steps::{DeploymentId, Deployments as Steps, State};
+use forkyard_protocol::control::millis;
+use forkyard_protocol::release::{Deployment, Outcome, PoolReleases, ReleaseWorkers, UnderWay};
+use forkyard_sys::{clock, identity};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(Debug, Default)]
+pub(in crate::master) struct Deployments {
+    pub(in crate::master) pools: BTreeMap<PoolId, PoolDeployments>,
+    last: u64,
+    /// Facts that the master has not taken yet.
+    facts: Vec<(GenerationId, DeployFact)>,
+    /// A worker is gone since the master looked.
+    is_somebody_gone: bool,
+}
+
+/// The deployments of one pool.
+#[derive(Debug, Default)]
+pub(in crate::master) struct PoolDeployments {
+    pub(in crate::master) steps: Steps,
+    pub(in crate::master) jobs: BTreeMap<DeploymentId, Job>,
+    pub(in crate::master) last: Option<Deployment>,
+}
+
+/// What becomes of a deployment's generation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::master) enum DeployFact {
+    Serves,
+    /// Why no worker came up.
+    Fails(String),
+    Dropped,
+}
+
+/// A deployment whose result, or whose end of old workers, is awaited.
+#[derive(Debug)]
+pub(in crate::master) struct Job {
+    /// The command that waits for the result.
+    pub(in crate::master) asker: Option<u64>,
+    pub(in crate::master) release: PathBuf,
+    pub(in crate::master) before: Option<PathBuf>,
+    pub(in crate::master) begun: Tick,
+    pub(in crate::master) generation: Option<GenerationId>,
+    pub(in crate::master) remarks: Vec<String>,
+    pub(in crate::master) why: Option<String>,
+}
+
+impl Job {
+    pub(in crate::master) fn result(&self, pool: &str, outcome: Outcome) -> Deployment {
+        Deployment {
+            pool: pool.to_owned(),
+            release: self.release.clone(),
+            before: self.before.clone(),
+            outcome,
+            why: self.why.clone(),
+            remarks: self.remarks.clone(),
+            took_ms: millis(clock::now().since(self.begun)),
+        }
+    }
+}
+
+impl Deployments {
+    pub(in crate::master) fn next_id(&mut self) -> DeploymentId {
+        self.last += 1;
+        DeploymentId(self.last)
+    }
+
+    /// Keeps a fact for the master.
+    pub(super) fn note(&mut self, context: &Context, fact: Fact) {
+        let said = |id| context.pools.report_named(id) + &context.processes.last_lines(id);
+        match fact {
+            Fact::Gone(_) => self.is_somebody_gone = true,
+            Fact::Serves(id) if self.has(id) => self.facts.push((id, DeployFact::Serves)),
+            Fact::Fails(id) if self.has(id) => {
+                let why = format!("no new worker came up{}", said(id));
+                self.facts.push((id, DeployFact::Fails(why)));
+            }
+            Fact::Serves(_) | Fact::Fails(_) | Fact::Up(_) | Fact::Waits(_) => {}
+        }
+    }
+
+    pub(super) fn dropped(&mut self, id: GenerationId) {
+        if self.has(id) {
+            self.facts.push((id, DeployFact::Dropped));
+        }
+        self.is_somebody_gone = true;
+    }
+
+    pub(super) fn closed(&mut self, pool: PoolId) {
+        self.pools.remove(&pool);
+    }
+
+    fn has(&self, id: GenerationId) -> bool {
+        self.of(id).is_some()
+    }
+
+    /// Returns the deployment of a generation, and its pool.
+    pub(in crate::master) fn of(&self, id: GenerationId) -> Option<(PoolId, DeploymentId)> {
+        self.pools.iter().find_map(|(pool, all)| {
+            let found = all.jobs.iter().find(|(_, job)| job.generation == Some(id))?;
+            Some((*pool, *found.0))
+        })
+    }
+
+    pub(in crate::master) fn next_fact(&mut self) -> Option<(GenerationId, DeployFact)> {
+        (!self.facts.is_empty()).then(|| self.facts.remove(0))
+    }
+
+    /// Returns the deployments whose leaving workers have gone.
+    pub(in crate::master) fn ended(&mut self, pools: &Pools) -> Vec<(PoolId, DeploymentId)> {
+        if !std::mem::take(&mut self.is_somebody_gone) {
+            return Vec::new();
+        }
+        let is_over = |(pool, all): (&PoolId, &PoolDeployments)| {
+            let (id, state) = all.steps.present()?;
+            let own = all.jobs.get(&id)?.generation?;
+            let others = || pools.generations.of(pool).filter(|(other, _)| *other != own);
+            let has_workers = match state {
+                State::Whole => others().any(|(_, generation)| !generation.slots.is_empty()),
+                State::Back(_) => pools
+                    .generations
+                    .get(&own)
+                    .is_some_and(|own| !own.slots.is_empty()),
+                State::Trying | State::Sharing { .. } => true,
+            };
+            (!has_workers).then_some((*pool, id))
+        };
+        self.pools.iter().filter_map(is_over).collect()
+    }
+}
+
+impl Pools {
+    /// Returns the releases of a pool, or of all; only those that these rights may see.
+    pub(in crate::master) fn releases(
+        &self,
+        context: &Context,
+        deployments: &Deployments,
+        rights: Rights,
+        name: Option<&str>,
+    ) -> Result<Vec<PoolReleases>, Refused> {
+        let ids: Vec<PoolId> = match name {
+            Some(name) => vec![self.pool_meant_by(&context.in_force.config, rights, name)?],
+            None => self.by_id.keys().copied().collect(),
+        };
+        let shown = ids.into_iter().filter_map(|id| {
+            let pool = self.by_id.get(&id)?;
+            let uid = self.uid_of(pool);
+            let is_open = match rights {
+                Rights::All => true,
+                Rights::Own(own) => own == uid,
+            };
+            let written = context
+                .in_force
+                .pool(&pool.name)
+                .filter(|_| is_open && pool.listener.is_some())?;
+            let serving = pool.serving.and_then(|id| self.generations.get(&id));
+            let deployed = deployments.pools.get(&id);
+            Some(PoolReleases {
+                pool: pool.name.clone(),
+                link: written.release.as_ref()?.link.clone(),
+                release: serving.and_then(Generation::release),
+                uid,
+                under_way: deployed.and_then(PoolDeployments::under_way),
+                last: deployed.and_then(|it| it.last.clone()),
+                workers: self.release_workers(id),
+            })
+        });
+        Ok(shown.collect())
+    }
+
+    fn uid_of(&self, pool: &RunningPool) -> u32 {
+        let serving = pool.serving.and_then(|id| self.generations.get(&id));
+        let user = serving.and_then(|generation| generation.settings.identity.as_ref());
+        user.map_or_else(identity::own_user, |user| user.uid)
+    }
+
+    fn release_workers(&self, id: PoolId) -> Vec<ReleaseWorkers> {
+        let mut counts: BTreeMap<PathBuf, u32> = BTreeMap::new();
+        for (_, generation) in self.generations.of(&id) {
+            let workers = u32::try_from(generation.slots.len()).unwrap_or(u32::MAX);
+            if let Some(release) = generation.release().filter(|_| workers > 0) {
+                *counts.entry(release).or_default() += workers;
+            }
+        }
+        let counts = counts.into_iter();
+        counts
+            .map(|(release, workers)| ReleaseWorkers { release, workers })
+            .collect()
+    }
+}
+
+impl PoolDeployments {
+    fn under_way(&self) -> Option<UnderWay> {
+        let (id, state) = self.steps.present()?;
+        let is_open = match state {
+            State::Trying | State::Sharing { .. } => true,
+            State::Whole | State::Back(_) => false,
+        };
+        let waiting = self.steps.waiting().and_then(|(id, _)| self.jobs.get(&id));
+        let job = self.jobs.get(&id).filter(|_| is_open)?;
+        Some(UnderWay {
+            release: job.release.clone(),
+            percent: self.steps.percent(),
+            compared: 0,
+            waiting: waiting.map(|job| job.release.clone()),
+        })
+    }
+}

@@ -1,0 +1,304 @@
+//! The release that a generation serves.
+//!
+//! A generation keeps the release of the one before it, unless a deployment names another or a restart reads the link.
+//! The link and the directory belong to a tenant: a child with the rights of the pool's user looks at them.
+
+use super::apply_error::PoolFault;
+use super::context::Context;
+use super::generation::Generation;
+use super::pools::Pools;
+use super::provenance::is_alike;
+use forkyard_config::release::{LAST, Map, NEXT, Release, in_release};
+use forkyard_core::master::event::PoolId;
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_sys::identity::{self, Identity, become_user};
+use forkyard_sys::process::{self, Finding};
+use forkyard_worker::{RestartMark, Settings};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The most former releases that a pool's generations know.
+const MOST_FORMER: usize = 32;
+
+/// Why a pool can't serve a release.
+#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
+pub enum ReleaseFault {
+    #[error("a file system on the way to {} does not answer", .0.display())]
+    Late(PathBuf),
+    #[error("{} is not there, or user {uid} may not enter it", .path.display())]
+    NotThere { path: PathBuf, uid: u32 },
+    #[error("{} is no directory; name the directory of a release", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("{} leads to {}; name that", .0.display(), .1.display())]
+    Linked(PathBuf, PathBuf),
+    #[error("{} is not below {}: only root may name a release elsewhere", .0.display(), .1.display())]
+    Elsewhere(PathBuf, PathBuf),
+    #[error("{0}")]
+    System(String),
+}
+
+/// The release that a deployment wants for a pool while its settings are prepared.
+#[derive(Debug)]
+struct Wish {
+    pool: PoolId,
+    /// `None`: as before the first deployment.
+    release: Option<PathBuf>,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::master) struct Releases {
+    wish: Option<Wish>,
+    /// By pool name: the releases of the master before, and those served since, the latest first.
+    former: HashMap<String, VecDeque<PathBuf>>,
+    /// By pool name: what the master before served without a process.
+    pub(super) left: HashMap<String, PathBuf>,
+}
+
+impl Releases {
+    /// Has the next preparation give a pool this release.
+    pub(in crate::master) fn want(&mut self, pool: PoolId, release: Option<PathBuf>) {
+        self.wish = Some(Wish { pool, release });
+    }
+
+    pub(in crate::master) fn want_nothing(&mut self) {
+        self.wish = None;
+    }
+
+    pub(in crate::master) fn note_former(&mut self, pool: &str, release: &Path) {
+        let former = self.former.entry(pool.to_owned()).or_default();
+        former.retain(|known| known != release);
+        former.push_front(release.to_owned());
+        former.truncate(MOST_FORMER);
+    }
+}
+
+/// What the child found.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Found {
+    /// `None`: there is no link.
+    release: Option<PathBuf>,
+    /// What the link and those beside it name.
+    known: Vec<PathBuf>,
+}
+
+/// Who chose a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::master) enum ChosenBy {
+    Root,
+    Owner,
+    /// Whoever owns the link.
+    Link,
+}
+
+impl Context {
+    /// Returns the settings of a pool's next generation with the paths of its release.
+    ///
+    /// # Errors
+    /// A restart finds no release behind the link. At another time the paths stay as written, with a warning.
+    pub(super) fn in_release(&self, settings: Settings, extent: ReloadScope) -> Result<Settings, PoolFault> {
+        let Some(release) = settings.pool.release.clone() else {
+            return Ok(settings);
+        };
+        let running = self.pools.pool_listening_as(&settings.pool);
+        let is_asked = running.is_some_and(|id| extent == ReloadScope::One(id));
+        let wish = self.releases.wish.as_ref();
+        if let Some(wish) = wish.filter(|wish| Some(wish.pool) == running) {
+            let map = self.map_of(&settings, &release, wish.release.as_deref());
+            return Ok(with_map(settings, map));
+        }
+        let known = running
+            .filter(|_| !is_asked)
+            .and_then(|id| self.pools.by_id.get(&id));
+        let known = known.into_iter().flat_map(|pool| [pool.latest, pool.serving]);
+        let known: Vec<&Generation> = known
+            .flatten()
+            .filter_map(|id| self.pools.generations.get(&id))
+            .filter(|generation| same_link(generation, &release))
+            .collect();
+        for generation in &known {
+            let wanted = with_map(settings.clone(), generation.settings.release.clone());
+            if is_alike(&generation.settings, &wanted) {
+                return Ok(wanted);
+            }
+        }
+        if let Some(serving) = known.last() {
+            return Ok(with_map(settings, serving.settings.release.clone()));
+        }
+        let name = &settings.pool.name;
+        if let Some(left) = self.releases.left.get(name).filter(|_| !is_asked) {
+            let map = self.map_of(&settings, &release, Some(left));
+            return Ok(with_map(settings, map));
+        }
+        let found = look(&release.link, settings.identity.as_ref(), None, ChosenBy::Link);
+        match found {
+            Ok(found) => {
+                if found.release.is_none() {
+                    log::warn!(
+                        "[pool {name}] there is no link {}: the pool waits for its first deployment",
+                        release.link.display()
+                    );
+                }
+                let map = self.known_map(name, &release, found);
+                Ok(with_map(settings, map))
+            }
+            Err(fault) if is_asked => Err(PoolFault::Release(fault)),
+            Err(fault) => {
+                log::warn!("[pool {name}] release: {fault}; paths stay as they are written");
+                Ok(settings)
+            }
+        }
+    }
+
+    /// Returns the settings of an adopted generation.
+    pub(super) fn adopted_release(&mut self, settings: Settings, left: Option<&Path>) -> Settings {
+        let Some(release) = settings.pool.release.clone() else {
+            return settings;
+        };
+        if let Some(left) = left {
+            self.releases.note_former(&settings.pool.name, left);
+        }
+        let map = self.map_of(&settings, &release, left);
+        with_map(settings, map)
+    }
+
+    /// Checks a release that somebody names for a pool.
+    pub(in crate::master) fn check_release(
+        &self,
+        id: PoolId,
+        release: &Path,
+        by: ChosenBy,
+    ) -> Result<(), ReleaseFault> {
+        let serving = self.pools.by_id.get(&id).and_then(|pool| pool.serving);
+        let generation = serving.and_then(|id| self.pools.generations.get(&id));
+        let pool = self.in_force.pool(self.pools.pool_name(id));
+        let link = pool
+            .and_then(|pool| pool.release.as_ref())
+            .map(|release| &release.link);
+        let Some((generation, link)) = generation.zip(link) else {
+            return Err(ReleaseFault::System("the pool does not run".to_owned()));
+        };
+        look(link, generation.settings.identity.as_ref(), Some(release), by).map(|_| ())
+    }
+
+    /// Returns the map to a release that was checked.
+    fn map_of(&self, settings: &Settings, release: &Release, wanted: Option<&Path>) -> Option<Box<Map>> {
+        let mut found =
+            look(&release.link, settings.identity.as_ref(), None, ChosenBy::Root).unwrap_or_default();
+        found.release = wanted.map(Path::to_owned);
+        self.known_map(&settings.pool.name, release, found)
+    }
+
+    fn known_map(&self, name: &str, release: &Release, found: Found) -> Option<Box<Map>> {
+        let own = found.release?;
+        let mut known = found.known;
+        for id in self.pools.pools_named(name) {
+            let generations = self.pools.generations.of(&id);
+            known.extend(generations.filter_map(|(_, generation)| generation.release()));
+        }
+        known.extend(self.releases.former.get(name).into_iter().flatten().cloned());
+        let known = known.iter().map(|path| path.as_os_str().as_bytes());
+        Some(Box::new(Map::new(
+            release.link.as_os_str().as_bytes(),
+            own.as_os_str().as_bytes(),
+            known,
+        )))
+    }
+}
+
+fn same_link(generation: &Generation, release: &Release) -> bool {
+    let own = generation.settings.pool.release.as_ref();
+    own.is_some_and(|own| own.link == release.link)
+}
+
+impl Pools {
+    /// Returns the release that a pool serves.
+    pub(in crate::master) fn serving_release(&self, id: PoolId) -> Option<PathBuf> {
+        let serving = self.by_id.get(&id)?.serving?;
+        self.generations.get(&serving)?.release()
+    }
+}
+
+impl Generation {
+    /// Returns the release that it serves.
+    pub(super) fn release(&self) -> Option<PathBuf> {
+        self.settings.release.as_ref().map(|map| map.release().to_owned())
+    }
+}
+
+fn with_map(mut settings: Settings, map: Option<Box<Map>>) -> Settings {
+    if let Some(map) = &map {
+        settings.pool = Arc::new(in_release(&settings.pool, map));
+        settings.restart_mark = settings.restart_file().and_then(|path| RestartMark::of(&path));
+    }
+    settings.release = map;
+    settings
+}
+
+/// Looks at the link, or at the release that somebody names.
+fn look(
+    link: &Path,
+    user: Option<&Identity>,
+    wanted: Option<&Path>,
+    by: ChosenBy,
+) -> Result<Found, ReleaseFault> {
+    let uid = user.map_or_else(identity::own_user, |user| user.uid);
+    let found = process::within_a_moment(&format!("user {uid}"), || {
+        let found = match user.filter(|_| identity::is_root()).map(become_user) {
+            Some(Err(error)) => Err(ReleaseFault::System(error.to_string())),
+            Some(Ok(())) | None => look_now(link, uid, wanted, by),
+        };
+        Finding::from(serde_json::to_vec(&found).unwrap_or_default())
+    });
+    let late = |_| ReleaseFault::Late(wanted.unwrap_or(link).to_owned());
+    let bytes = found.map(|found| found.bytes).unwrap_or_default();
+    serde_json::from_slice::<Result<Found, ReleaseFault>>(&bytes).map_err(late)?
+}
+
+fn look_now(link: &Path, uid: u32, wanted: Option<&Path>, by: ChosenBy) -> Result<Found, ReleaseFault> {
+    let beside = |end: &str| {
+        let mut name = OsString::from(link);
+        name.push(end);
+        PathBuf::from(name)
+    };
+    let not_there = |path: &Path| ReleaseFault::NotThere {
+        path: path.to_owned(),
+        uid,
+    };
+    let links = [link.to_owned(), beside(NEXT), beside(LAST)];
+    let known = links.iter().filter_map(|link| link.canonicalize().ok()).collect();
+    let named = match (wanted, fs::symlink_metadata(link)) {
+        (Some(wanted), _) => wanted,
+        (None, Ok(_)) => link,
+        (None, Err(error)) if error.kind() == ErrorKind::NotFound => {
+            return Ok(Found { release: None, known });
+        }
+        (None, Err(_)) => return Err(not_there(link)),
+    };
+    let release = named.canonicalize().map_err(|_| not_there(named))?;
+    if wanted.is_some_and(|wanted| wanted != release) {
+        return Err(ReleaseFault::Linked(named.to_owned(), release));
+    }
+    if !release.is_dir() || release.parent().is_none() {
+        return Err(ReleaseFault::NoDirectory(release));
+    }
+    let is_roots = match by {
+        ChosenBy::Root => true,
+        ChosenBy::Owner => false,
+        ChosenBy::Link => fs::symlink_metadata(link).is_ok_and(|link| link.uid() == 0),
+    };
+    let parent = link.parent().and_then(|parent| parent.canonicalize().ok());
+    if let Some(parent) = parent.filter(|parent| !is_roots && !release.starts_with(parent)) {
+        return Err(ReleaseFault::Elsewhere(release, parent));
+    }
+    Ok(Found {
+        release: Some(release),
+        known,
+    })
+}
