@@ -34,6 +34,7 @@ mod php;
 mod php_start;
 mod programs;
 mod reach;
+mod releases;
 mod replay;
 mod routes;
 mod settings;
@@ -190,6 +191,14 @@ enum Command {
     ///
     /// A short-lived process of the pool reads them, so that no worker and no request is needed.
     Opcache(opcache::OpcacheArguments),
+    /// Give a pool another release, or keep the present one if that can't serve
+    ///
+    /// The link in the pool's key release is moved when the release is in service.
+    Deploy(releases::Deploy),
+    /// Take back the deployment that is under way, or deploy the release before
+    Rollback(releases::Rollback),
+    /// Show the releases of pools
+    Releases(releases::Releases),
     /// Give a pool or an application new processes with new code
     Restart(applications::Restart),
     /// End the request that a worker is busy with
@@ -332,6 +341,9 @@ pub fn main() -> ExitCode {
         Command::Top(arguments) => top::run(&arguments),
         Command::Status { daemon, wanted } => control::status(&daemon, &wanted),
         Command::Jobs(arguments) => jobs::run(*arguments),
+        Command::Deploy(arguments) => releases::deploy(&arguments),
+        Command::Rollback(arguments) => releases::rollback(&arguments),
+        Command::Releases(arguments) => releases::releases(&arguments),
         Command::Restart(arguments) => applications::restart(&arguments),
         Command::Terminate(arguments) => applications::terminate(&arguments),
         Command::Detach(arguments) => applications::detach(&arguments),

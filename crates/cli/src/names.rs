@@ -71,7 +71,7 @@ fn kind(words: &[String]) -> Option<Kind> {
     }
     match given.as_slice() {
         ["status" | "logs" | "advise", ..]
-        | ["routes" | "events" | "opcache"]
+        | ["routes" | "events" | "opcache" | "deploy" | "rollback" | "releases"]
         | ["pool", "remove"]
         | ["crashes"] => Some(Kind::Pools),
         ["resize"] => Some(Kind::ApplicationPools),

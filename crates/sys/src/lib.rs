@@ -20,6 +20,7 @@ pub mod image;
 pub mod inherited;
 pub mod invocation;
 pub mod keyring;
+pub mod link;
 pub mod lock;
 pub mod memfile;
 pub mod mounts;

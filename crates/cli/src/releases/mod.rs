@@ -1,0 +1,352 @@
+//! `forkyard deploy`, `rollback` and `releases`.
+
+mod links;
+
+use super::control::{
+    CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, answer, printable, tell, unexpected,
+};
+use super::{EXIT_CONFIG, EXIT_SOFTWARE};
+use clap::Args;
+use forkyard_protocol::control::{Answer, Request};
+use forkyard_protocol::release::{Deployment, Outcome, PoolReleases};
+use links::{LinkError, Links};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Another deployment took this one's place (EX_TEMPFAIL, sysexits.h).
+const EXIT_REPLACED: u8 = 75;
+/// How long a new master may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// `forkyard deploy`.
+#[derive(Debug, Args)]
+pub(super) struct Deploy {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// The pool, its application's root, or its link
+    pool: PathBuf,
+    /// The directory of the release
+    release: PathBuf,
+    /// Return when the last worker of the release before has gone
+    #[arg(long)]
+    wait: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `forkyard rollback`.
+#[derive(Debug, Args)]
+pub(super) struct Rollback {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// The pool, its application's root, or its link
+    pool: PathBuf,
+    /// Return when the last worker of the other release has gone
+    #[arg(long)]
+    wait: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `forkyard releases`.
+#[derive(Debug, Args)]
+pub(super) struct Releases {
+    #[command(flatten)]
+    daemon: Daemon,
+    /// A pool, its application's root, or its link; all pools if there is none
+    pool: Option<PathBuf>,
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum DeployError {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("{}: {}; name the directory of a release", .0.display(), .1)]
+    Release(PathBuf, #[source] std::io::Error),
+    #[error("{} is no directory; name the directory of a release", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("{} belongs to user {owner}, and the pool runs as user {uid}; chown it to {uid} or to root", .path.display())]
+    Foreign { path: PathBuf, owner: u32, uid: u32 },
+}
+
+impl From<DeployError> for CommandOutcome {
+    fn from(error: DeployError) -> CommandOutcome {
+        CommandOutcome::failure(EXIT_CONFIG, format!("forkyard: {error}\n"))
+    }
+}
+
+pub(super) fn deploy(arguments: &Deploy) -> ExitCode {
+    tell(deployed(arguments))
+}
+
+pub(super) fn rollback(arguments: &Rollback) -> ExitCode {
+    tell(rolled_back(arguments))
+}
+
+pub(super) fn releases(arguments: &Releases) -> ExitCode {
+    tell(shown(arguments))
+}
+
+/// A name without a slash is a pool, otherwise a path, whose links stay.
+fn name(pool: &Path) -> String {
+    match pool.to_str() {
+        Some(name) if !name.contains('/') => name.to_owned(),
+        _ => {
+            let path = std::path::absolute(pool).unwrap_or_else(|_| pool.to_owned());
+            path.display().to_string().trim_end_matches('/').to_owned()
+        }
+    }
+}
+
+fn ask(daemon: &Daemon, pool: Option<String>) -> Result<Vec<PoolReleases>, CommandOutcome> {
+    match answer(daemon, &Request::Releases { pool })? {
+        Answer::Releases { releases } => Ok(releases),
+        other => Err(refused(other)),
+    }
+}
+
+fn ask_one(daemon: &Daemon, pool: &str) -> Result<PoolReleases, CommandOutcome> {
+    let releases = ask(daemon, Some(pool.to_owned()))?;
+    let none = || CommandOutcome::failure(EXIT_CONFIG, format!("forkyard: there is no pool {pool}\n"));
+    releases.into_iter().next().ok_or_else(none)
+}
+
+/// A refusal concerns the configuration or the release.
+fn refused(answer: Answer) -> CommandOutcome {
+    match &answer {
+        Answer::Error { .. } => CommandOutcome {
+            code: EXIT_CONFIG,
+            ..unexpected(answer)
+        },
+        _ => unexpected(answer),
+    }
+}
+
+fn deployed(arguments: &Deploy) -> CommandResult {
+    let pool = ask_one(&arguments.daemon, &name(&arguments.pool))?;
+    let release = checked(&arguments.release, pool.uid)?;
+    let order = Order {
+        daemon: &arguments.daemon,
+        wait: arguments.wait,
+        json: arguments.json,
+    };
+    order.carry_out(&pool, &release)
+}
+
+fn rolled_back(arguments: &Rollback) -> CommandResult {
+    let pool = ask_one(&arguments.daemon, &name(&arguments.pool))?;
+    if pool.under_way.is_some() {
+        let request = Request::Rollback {
+            pool: pool.pool.clone(),
+        };
+        return match answer(&arguments.daemon, &request)? {
+            Answer::Done { .. } => Ok(CommandOutcome::success(format!(
+                "pool {}: the deployment is taken back\n",
+                pool.pool
+            ))),
+            other => Err(refused(other)),
+        };
+    }
+    let links = Links::open(&pool.link).map_err(DeployError::from)?;
+    let last = links.last().map_err(DeployError::from)?;
+    let release = checked(&last, pool.uid)?;
+    let order = Order {
+        daemon: &arguments.daemon,
+        wait: arguments.wait,
+        json: arguments.json,
+    };
+    order.carry_out(&pool, &release)
+}
+
+fn checked(release: &Path, uid: u32) -> Result<PathBuf, DeployError> {
+    let failed = |error| DeployError::Release(release.to_owned(), error);
+    let path = release.canonicalize().map_err(failed)?;
+    let found = path.metadata().map_err(failed)?;
+    if !found.is_dir() || path.parent().is_none() {
+        return Err(DeployError::NoDirectory(path));
+    }
+    let owner = found.uid();
+    match owner == uid || owner == 0 {
+        true => Ok(path),
+        false => Err(DeployError::Foreign { path, owner, uid }),
+    }
+}
+
+struct Order<'o> {
+    daemon: &'o Daemon,
+    wait: bool,
+    json: bool,
+}
+
+impl Order<'_> {
+    fn carry_out(&self, pool: &PoolReleases, release: &Path) -> CommandResult {
+        let links = Links::open(&pool.link).map_err(DeployError::from)?;
+        links.announce(release).map_err(DeployError::from)?;
+        let result = match self.result(pool, release) {
+            Ok(result) => result,
+            Err(outcome) => {
+                links.give_up(release);
+                return Err(outcome);
+            }
+        };
+        if result.outcome != Outcome::Deployed {
+            links.give_up(release);
+            return Ok(self.shown(&result));
+        }
+        let before = result.before.as_deref();
+        links.serve(release, before).map_err(DeployError::from)?;
+        if self.wait {
+            self.await_others(pool, release)?;
+        }
+        Ok(self.shown(&result))
+    }
+
+    /// Deploys. Begins again if the master is another one before the answer, and the release is not in service.
+    fn result(&self, pool: &PoolReleases, release: &Path) -> Result<Deployment, CommandOutcome> {
+        let begun = Instant::now();
+        loop {
+            let request = Request::Deploy {
+                pool: pool.pool.clone(),
+                release: release.to_owned(),
+                gradual: None,
+            };
+            let lost = match answer(self.daemon, &request) {
+                Ok(Answer::Deployed(result)) => return Ok(*result),
+                Ok(other) => return Err(refused(other)),
+                Err(lost) => lost,
+            };
+            eprintln!("forkyard: the daemon did not answer to the end; asking again");
+            let now = self.after_loss(pool, lost)?;
+            if now.release.as_deref() == Some(release) && pool.release.as_deref() != Some(release) {
+                return Ok(Deployment {
+                    pool: pool.pool.clone(),
+                    release: release.to_owned(),
+                    before: pool.release.clone(),
+                    outcome: Outcome::Deployed,
+                    why: None,
+                    remarks: vec!["another master took over before the end".to_owned()],
+                    took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+                });
+            }
+        }
+    }
+
+    fn after_loss(&self, pool: &PoolReleases, lost: CommandOutcome) -> Result<PoolReleases, CommandOutcome> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match ask_one(self.daemon, &pool.pool) {
+                Ok(now) => return Ok(now),
+                Err(failed) if failed.code != EXIT_UNAVAILABLE && failed.code != EXIT_SOFTWARE => {
+                    return Err(failed);
+                }
+                Err(_) if Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
+                Err(_) => return Err(lost),
+            }
+        }
+    }
+
+    fn await_others(&self, pool: &PoolReleases, release: &Path) -> Result<(), CommandOutcome> {
+        loop {
+            let now = ask_one(self.daemon, &pool.pool)?;
+            if now.workers.iter().all(|workers| workers.release == release) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn shown(&self, result: &Deployment) -> CommandOutcome {
+        let code = match result.outcome {
+            Outcome::Deployed => 0,
+            Outcome::Failed | Outcome::RolledBack => EXIT_SOFTWARE,
+            Outcome::Replaced => EXIT_REPLACED,
+        };
+        let text = in_words(result);
+        let is_success = code == 0;
+        CommandOutcome {
+            code,
+            output: match (self.json, is_success) {
+                (true, _) => json(result),
+                (false, true) => text.clone(),
+                (false, false) => String::new(),
+            },
+            errors: match is_success {
+                true => String::new(),
+                false => format!("forkyard: {text}"),
+            },
+        }
+    }
+}
+
+fn in_words(result: &Deployment) -> String {
+    let mut text = format!("pool {}: {} ", result.pool, result.release.display());
+    text += match result.outcome {
+        Outcome::Deployed => "is in service",
+        Outcome::Failed => "did not start",
+        Outcome::RolledBack => "was taken back",
+        Outcome::Replaced => "was replaced by a newer deployment",
+    };
+    if let Some(why) = &result.why {
+        let _ = write!(text, ": {}", printable(why));
+    }
+    if let Some(before) = result
+        .before
+        .as_ref()
+        .filter(|_| result.outcome != Outcome::Deployed)
+    {
+        let _ = write!(text, "; {} goes on", before.display());
+    }
+    text.push('\n');
+    for remark in &result.remarks {
+        let _ = writeln!(text, "  {}", printable(remark));
+    }
+    text
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
+}
+
+fn shown(arguments: &Releases) -> CommandResult {
+    let releases = ask(&arguments.daemon, arguments.pool.as_deref().map(name))?;
+    if arguments.json {
+        return Ok(CommandOutcome::success(json(&releases)));
+    }
+    let mut text = String::new();
+    for pool in &releases {
+        let release = pool.release.as_ref();
+        let release = release.map_or("none yet".to_owned(), |release| release.display().to_string());
+        let _ = writeln!(text, "{}: {} ({})", pool.pool, release, pool.link.display());
+        for workers in &pool.workers {
+            let _ = writeln!(
+                text,
+                "  {} workers of {}",
+                workers.workers,
+                workers.release.display()
+            );
+        }
+        if let Some(under_way) = &pool.under_way {
+            let _ = writeln!(text, "  {} is tried", under_way.release.display());
+            if let Some(waiting) = &under_way.waiting {
+                let _ = writeln!(text, "  {} waits", waiting.display());
+            }
+        }
+        if let Some(last) = &pool.last {
+            let _ = write!(text, "  last deployment: {}", in_words(last));
+        }
+    }
+    if releases.is_empty() {
+        text = "no pool has the key release\n".to_owned();
+    }
+    Ok(CommandOutcome::success(text))
+}
