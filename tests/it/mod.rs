@@ -40,6 +40,7 @@ mod pool_numbers;
 mod processes;
 mod protocol;
 mod questions;
+mod releases;
 mod reload;
 mod reporter;
 mod restart;

@@ -36,6 +36,7 @@ impl Master {
             generation: None,
             remarks: Vec::new(),
             why: None,
+            serves_since: None,
         };
         all.jobs.insert(deployment, job);
         let mut actions = Vec::new();
@@ -99,6 +100,9 @@ impl Master {
                 }
             }
         }
+        for (pool, deployment) in self.executor.deployments.whole(&self.executor.context.pools) {
+            self.report(pool, deployment, Outcome::Deployed);
+        }
         for (pool, deployment) in self.executor.deployments.ended(&self.executor.context.pools) {
             self.step(pool, deployment, steps::Event::Gone, None);
         }
@@ -125,7 +129,11 @@ impl Master {
                         self.step(pool, id, steps::Event::TrialFailed, Some(why));
                     }
                 }
-                Action::Serve(id) => self.report(pool, id, Outcome::Deployed),
+                Action::Serve(id) => {
+                    if let Some(job) = self.job(pool, id) {
+                        job.serves_since = Some(clock::now());
+                    }
+                }
                 Action::Return { id, cause } => {
                     self.go_back(pool, id);
                     let outcome = match cause {
@@ -141,7 +149,7 @@ impl Master {
                     match end {
                         End::Replaced => self.report(pool, id, Outcome::Replaced),
                         End::RolledBack(_) => self.report(pool, id, Outcome::RolledBack),
-                        End::Done => {}
+                        End::Done => self.report(pool, id, Outcome::Deployed),
                     }
                     if let Some(all) = self.executor.deployments.pools.get_mut(&pool) {
                         all.jobs.remove(&id);

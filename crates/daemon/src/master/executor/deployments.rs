@@ -6,6 +6,7 @@ use super::control::Rights;
 use super::generation::Generation;
 use super::pools::{Pools, RunningPool};
 use super::refused::Refused;
+use super::reload::{LAST_CONNECTION, takes_up};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::action::Fact;
 use forkyard_core::master::event::{GenerationId, PoolId};
@@ -54,9 +55,16 @@ pub(in crate::master) struct Job {
     pub(in crate::master) generation: Option<GenerationId>,
     pub(in crate::master) remarks: Vec<String>,
     pub(in crate::master) why: Option<String>,
+    /// Since when it serves alone.
+    pub(in crate::master) serves_since: Option<Tick>,
 }
 
 impl Job {
+    /// Whether the command waits until the release gets every request.
+    fn is_awaited(&self) -> bool {
+        self.asker.is_some() && self.serves_since.is_some()
+    }
+
     pub(in crate::master) fn result(&self, pool: &str, outcome: Outcome) -> Deployment {
         Deployment {
             pool: pool.to_owned(),
@@ -115,6 +123,29 @@ impl Deployments {
 
     pub(in crate::master) fn next_fact(&mut self) -> Option<(GenerationId, DeployFact)> {
         (!self.facts.is_empty()).then(|| self.facts.remove(0))
+    }
+
+    /// Returns the deployments whose release now gets every request, and that have not been reported.
+    pub(in crate::master) fn whole(&self, pools: &Pools) -> Vec<(PoolId, DeploymentId)> {
+        let is_whole = |pool: PoolId, job: &Job| {
+            let own = job.generation.filter(|_| job.is_awaited());
+            own.is_some_and(|own| {
+                let mut others = pools.generations.of(&pool).filter(|(other, _)| *other != own);
+                !others.any(|(_, generation)| takes_up(pools, generation))
+            })
+        };
+        let all = self.pools.iter();
+        let jobs = all.flat_map(|(pool, all)| all.jobs.iter().map(move |(id, job)| (*pool, *id, job)));
+        let whole = jobs.filter(|(pool, _, job)| is_whole(*pool, job));
+        whole.map(|(pool, id, _)| (pool, id)).collect()
+    }
+
+    pub(super) fn deadline(&self) -> Option<Tick> {
+        let jobs = self.pools.values().flat_map(|all| all.jobs.values());
+        let since = jobs
+            .filter(|job| job.is_awaited())
+            .filter_map(|job| job.serves_since);
+        since.map(|since| since + LAST_CONNECTION).min()
     }
 
     /// Returns the deployments whose leaving workers have gone.

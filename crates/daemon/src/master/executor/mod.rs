@@ -223,6 +223,7 @@ impl Executor {
             self.watch.deadline(),
             self.web.deadline(),
             self.reload.deadline(&self.context.pools),
+            self.deployments.deadline(),
             self.caches.deadline(),
             self.context.archive.deadline(),
             self.context.saturations.deadline(),

@@ -37,7 +37,7 @@ const JUDGED_AGAIN: Duration = Duration::from_secs(1);
 
 /// The longest wait for a worker that is idle after its signal to finish: the pool's code can make accept(2) block
 /// (O_NONBLOCK belongs to the socket, which all processes share).
-const LAST_CONNECTION: Duration = Duration::from_secs(5);
+pub(super) const LAST_CONNECTION: Duration = Duration::from_secs(5);
 
 fn waiting_workers<'p>(
     pools: &'p Pools,
@@ -52,6 +52,13 @@ fn waiting_workers<'p>(
         let worker = pools.workers.get(id);
         (*id, worker.and_then(|worker| worker.told).map(|(_, when)| when))
     })
+}
+
+/// Whether workers of a generation may still take connections.
+pub(super) fn takes_up(pools: &Pools, generation: &Generation) -> bool {
+    let now = clock::now();
+    let is_late = |told: Option<Tick>| told.is_some_and(|told| now.since(told) >= LAST_CONNECTION);
+    waiting_workers(pools, generation).any(|(_, told)| !is_late(told))
 }
 
 #[derive(Debug)]
@@ -232,13 +239,12 @@ impl Reload {
     }
 
     pub(super) fn finish(&mut self, context: &mut Context) {
-        let (pools, now) = (&context.pools, clock::now());
-        let takes_up = |id: GenerationId| {
+        let pools = &context.pools;
+        let is_taking = |id: GenerationId| {
             let Some(generation) = pools.generations.get(&id) else {
                 return false;
             };
-            let is_late = |told: Option<Tick>| told.is_some_and(|told| now.since(told) >= LAST_CONNECTION);
-            if waiting_workers(pools, generation).any(|(_, told)| !is_late(told)) {
+            if takes_up(pools, generation) {
                 return true;
             }
             for (worker, _) in waiting_workers(pools, generation) {
@@ -250,7 +256,7 @@ impl Reload {
             }
             false
         };
-        let done = self.under_way.take_if(|it| it.progress.is_done(takes_up));
+        let done = self.under_way.take_if(|it| it.progress.is_done(is_taking));
         let Some(reload) = done else {
             return;
         };

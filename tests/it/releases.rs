@@ -1,0 +1,301 @@
+//! Releases: a generation serves one, and `forkyard deploy` gives a pool another.
+
+use crate::support::prelude::*;
+use std::os::unix::fs::symlink;
+
+/// An application that answers with the release of its start file, that of a file which it loads later, and its
+/// working directory's.
+struct Application {
+    name: &'static str,
+    runtime: &'static str,
+    files: [(&'static str, &'static str); 2],
+    more: &'static str,
+    /// Whether a missing second file keeps it from starting.
+    loads_at_start: bool,
+}
+
+const PHP: [(&str, &str); 2] = [
+    (
+        "index.php",
+        "<?php usleep(1000); include 'part.php'; echo 'RELEASE ', part(), ' ', basename($_SERVER['DOCUMENT_ROOT']);",
+    ),
+    ("part.php", "<?php function part() { return 'RELEASE'; }"),
+];
+
+const APPLICATIONS: [Application; 5] = [
+    Application {
+        name: "php",
+        runtime: "php",
+        files: PHP,
+        more: concat!(
+            "version = \"",
+            env!("FORKYARD_PHP"),
+            "\"\npreloader = \"own\"\nphp_value.include_path = \"LINK\"\n"
+        ),
+        loads_at_start: false,
+    },
+    Application {
+        name: "zygote",
+        runtime: "php",
+        files: PHP,
+        more: concat!(
+            "version = \"",
+            env!("FORKYARD_PHP"),
+            "\"\nphp_admin_value.\"opcache.validate_timestamps\" = 0\nphp_admin_value.open_basedir = \"LINK:/tmp\"\n"
+        ),
+        loads_at_start: false,
+    },
+    Application {
+        name: "wsgi",
+        runtime: "wsgi",
+        files: [
+            (
+                "wsgi.py",
+                "import os, part\ndef application(environ, start):\n    start('200 OK', [])\n    return [f\"RELEASE {part.PART} {os.path.basename(os.getcwd())}\".encode()]\n",
+            ),
+            ("part.py", "PART = 'RELEASE'\n"),
+        ],
+        more: "root = \"LINK\"\n",
+        loads_at_start: true,
+    },
+    Application {
+        name: "rack",
+        runtime: "rack",
+        files: [
+            (
+                "config.ru",
+                "require_relative 'part'\nrun ->(env) { [200, {}, [\"RELEASE #{PART} #{File.basename(Dir.pwd)}\"]] }\n",
+            ),
+            ("part.rb", "PART = 'RELEASE'\n"),
+        ],
+        more: "root = \"LINK\"\n",
+        loads_at_start: true,
+    },
+    Application {
+        name: "cgi",
+        runtime: "cgi",
+        files: [
+            (
+                "index.cgi",
+                "#!/bin/sh\nprintf 'Content-Type: text/plain\\r\\n\\r\\n'\nprintf 'RELEASE %s %s' \"$(cat part.txt)\" \"$(basename \"${SCRIPT_FILENAME%/*}\")\"\n",
+            ),
+            ("part.txt", "RELEASE"),
+        ],
+        more: "root = \"LINK\"\n",
+        loads_at_start: false,
+    },
+];
+
+const MANAGERS: [&str; 3] = [
+    "pm = \"static\"\nmax_children = 2\n",
+    "pm = \"dynamic\"\nmax_children = 3\nmin_spare_servers = 1\nmax_spare_servers = 2\n",
+    "pm = \"ondemand\"\nmax_children = 2\n",
+];
+
+struct Shop {
+    application: &'static Application,
+    daemon: Daemon,
+}
+
+fn write_release(root: &Path, application: &Application, release: &str) {
+    let directory = root.join("releases").join(release);
+    fs::create_dir_all(&directory).expect("a release");
+    for (name, text) in application.files {
+        let text = text.replace("RELEASE", release);
+        match text.starts_with("#!") {
+            true => write_program(&directory.join(name), text),
+            false => write_file(directory.join(name), text),
+        }
+    }
+}
+
+fn configuration(dir: &Path, application: &Application, settings: &str) -> String {
+    let link = dir.join("current");
+    let more = application.more.replace("LINK", &link.display().to_string());
+    let settings = format!("{settings}release = {:?}\n", link.display().to_string());
+    with_control(dir)
+        + &pool(
+            dir,
+            "shop",
+            &settings,
+            &format!("runtime = {:?}\n{more}", application.runtime),
+        )
+}
+
+impl Shop {
+    fn start(application: &'static Application, settings: &str, is_kept: bool) -> Shop {
+        place_library();
+        let configure = |dir: &Path| {
+            make_writable(dir);
+            for release in ["1", "2", "3"] {
+                write_release(dir, application, release);
+            }
+            symlink("releases/1", dir.join("current")).expect("a link");
+            configuration(dir, application, settings)
+        };
+        let daemon = match is_kept {
+            true => Daemon::start_kept(configure),
+            false => Daemon::start(configure),
+        };
+        Shop { application, daemon }
+    }
+
+    fn link(&self, name: &str) -> Option<String> {
+        let target = fs::read_link(self.daemon.dir.join(name)).ok()?;
+        Some(target.display().to_string())
+    }
+
+    /// What the application answers for its start file below a directory.
+    fn answer_at(&self, directory: &str) -> String {
+        let root = self.daemon.dir.join(directory);
+        let params = Params::get(&root, self.application.files[0].0, "");
+        self.daemon.ask("shop", &params).body().to_owned()
+    }
+
+    /// Asserts that requests for the link and for these releases get one release.
+    fn assert_serves(&self, release: &str, others: &[&str]) {
+        let whole = format!("{release} {release} {release}");
+        let others = others.iter().map(|release| format!("releases/{release}"));
+        let own = ["current".to_owned(), format!("releases/{release}")];
+        for directory in &own.into_iter().chain(others).collect::<Vec<_>>() {
+            let name = self.application.name;
+            assert_eq!(self.answer_at(directory), whole, "{name} at {directory}");
+        }
+    }
+
+    fn deploy(&self, arguments: &[&str]) -> (i32, String) {
+        let (code, text) = self.daemon.said(&[&["deploy", "shop"], arguments].concat());
+        (code.unwrap_or(-1), text)
+    }
+
+    fn release(&self, release: &str) -> String {
+        self.daemon
+            .dir
+            .join("releases")
+            .join(release)
+            .display()
+            .to_string()
+    }
+
+    /// Points the link elsewhere, as other tools do.
+    fn move_link(&self, target: &str) {
+        let new = self.daemon.dir.join("new");
+        symlink(target, &new).expect("a link");
+        fs::rename(new, self.daemon.dir.join("current")).expect("rename");
+    }
+}
+
+#[test]
+fn every_runtime_serves_one_release_until_a_deployment() {
+    let rows = APPLICATIONS
+        .iter()
+        .flat_map(|application| MANAGERS.map(|manager| (application, manager)));
+    for (application, manager) in rows {
+        let shop = Shop::start(application, manager, false);
+        shop.assert_serves("1", &[]);
+        // A link that somebody else moves changes nothing: not for a reload, nor for a worker that follows.
+        shop.move_link("releases/2");
+        shop.assert_serves("1", &["2"]);
+        shop.daemon.reload_until("reload done");
+        let workers = shop.daemon.workers("shop");
+        workers
+            .iter()
+            .for_each(|pid| process::signal(*pid, Signal::SIGKILL));
+        process::wait_for_ends(&workers);
+        shop.assert_serves("1", &[]);
+        // A restart reads it.
+        let (code, text) = shop.daemon.said(&["restart", "shop", "--wait"]);
+        assert_eq!(code, Some(0), "{text}");
+        shop.assert_serves("2", &[]);
+        let (code, text) = shop.deploy(&[&shop.release("3"), "--wait"]);
+        assert_eq!(code, 0, "{text}");
+        assert_contains(&text, "releases/3 is in service");
+        shop.assert_serves("3", &["2"]);
+        let links = ["current", "current.last", "current.next"].map(|name| shop.link(name));
+        let expected = [Some("releases/3".to_owned()), Some("releases/2".to_owned()), None];
+        assert_eq!(links, expected, "{}", application.name);
+        let (code, text) = shop.daemon.said(&["rollback", "shop", "--wait"]);
+        assert_eq!(code, Some(0), "{text}");
+        shop.assert_serves("2", &["3"]);
+        assert_eq!(shop.link("current.last").as_deref(), Some("releases/3"));
+        let shown = shop.daemon.shown(&["releases"]);
+        assert_contains(&shown, "shop: ");
+        assert_contains(&shown, "releases/2 is in service");
+    }
+}
+
+#[test]
+fn a_release_that_does_not_start_changes_nothing() {
+    for application in APPLICATIONS
+        .iter()
+        .filter(|application| application.loads_at_start)
+    {
+        for manager in MANAGERS {
+            let shop = Shop::start(application, manager, false);
+            shop.assert_serves("1", &[]);
+            let broken = shop.daemon.dir.join("releases/2").join(application.files[1].0);
+            fs::rename(&broken, broken.with_extension("away")).expect("rename");
+            let (code, text) = shop.deploy(&["--json", &shop.release("2")]);
+            assert_eq!(code, 70, "{text}");
+            assert_contains(&text, "\"outcome\": \"failed\"");
+            assert_contains(&text, "no new worker came up (error ");
+            shop.assert_serves("1", &[]);
+            let links = ["current", "current.last", "current.next"].map(|name| shop.link(name));
+            assert_eq!(links, [Some("releases/1".to_owned()), None, None]);
+            // The same directory, mended.
+            fs::rename(broken.with_extension("away"), &broken).expect("rename");
+            let (code, text) = shop.deploy(&[&shop.release("2")]);
+            assert_eq!(code, 0, "{text}");
+            shop.assert_serves("2", &[]);
+        }
+    }
+}
+
+#[test]
+fn a_master_that_is_killed_or_replaced_keeps_the_release() {
+    for manager in MANAGERS {
+        let shop = Shop::start(&APPLICATIONS[1], manager, true);
+        shop.assert_serves("1", &[]);
+        let (code, text) = shop.deploy(&[&shop.release("2"), "--wait"]);
+        assert_eq!(code, 0, "{text}");
+        shop.move_link("releases/3");
+        let master = shop.daemon.kept_master();
+        process::signal(master, Signal::SIGKILL);
+        let next = shop.daemon.next_kept_master(master);
+        shop.assert_serves("2", &[]);
+        let (code, text) = shop.daemon.said(&["upgrade"]);
+        assert_eq!(code, Some(0), "{text}");
+        process::wait_for_end(next.min(master));
+        shop.assert_serves("2", &[]);
+        // A later release is known although no link names the one that serves.
+        let (code, text) = shop.deploy(&[&shop.release("1")]);
+        assert_eq!(code, 0, "{text}");
+        shop.assert_serves("1", &[]);
+    }
+}
+
+#[test]
+fn what_can_not_be_a_release_is_refused_with_the_remedy() {
+    let shop = Shop::start(&APPLICATIONS[1], MANAGERS[0], false);
+    let file = shop.daemon.write("a-file", "");
+    let rows = [
+        ("/nowhere/at/all", 78, "name the directory of a release"),
+        (file.to_str().expect("a path"), 78, "is no directory"),
+        ("/", 78, "is no directory"),
+    ];
+    for (release, expected, part) in rows {
+        let (code, text) = shop.deploy(&[release]);
+        assert_eq!(code, expected, "{release}: {text}");
+        assert_contains(&text, part);
+    }
+    let (code, text) = shop.daemon.said(&["deploy", "nothing", &shop.release("2")]);
+    assert_eq!(code, Some(78), "{text}");
+    assert_contains(&text, "there is no pool nothing");
+    // A directory in place of a link.
+    fs::rename(shop.daemon.dir.join("current"), shop.daemon.dir.join("away")).expect("rename");
+    fs::create_dir(shop.daemon.dir.join("current")).expect("a directory");
+    let (code, text) = shop.deploy(&[&shop.release("2")]);
+    assert_eq!(code, 78, "{text}");
+    assert_contains(&text, "current is no link; move it away");
+    shop.assert_serves("1", &[]);
+}
