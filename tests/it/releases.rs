@@ -1,7 +1,7 @@
 //! Releases: a generation serves one, and `forkyard deploy` gives a pool another.
 
 use crate::support::prelude::*;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{lchown, symlink};
 
 /// An application that answers with the release of its start file, that of a file which it loads later, and its
 /// working directory's.
@@ -22,7 +22,7 @@ const PHP: [(&str, &str); 2] = [
     ("part.php", "<?php function part() { return 'RELEASE'; }"),
 ];
 
-const APPLICATIONS: [Application; 5] = [
+const APPLICATIONS: [Application; 7] = [
     Application {
         name: "php",
         runtime: "php",
@@ -54,6 +54,32 @@ const APPLICATIONS: [Application; 5] = [
                 "import os, part\ndef application(environ, start):\n    start('200 OK', [])\n    return [f\"RELEASE {part.PART} {os.path.basename(os.getcwd())}\".encode()]\n",
             ),
             ("part.py", "PART = 'RELEASE'\n"),
+        ],
+        more: "root = \"LINK\"\n",
+        loads_at_start: true,
+    },
+    Application {
+        name: "asgi",
+        runtime: "asgi",
+        files: [
+            (
+                "asgi.py",
+                "import os, part\nasync def application(scope, receive, send):\n    assert scope['type'] == 'http'\n    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n    body = f\"RELEASE {part.PART} {os.path.basename(os.getcwd())}\".encode()\n    await send({'type': 'http.response.body', 'body': body})\n",
+            ),
+            ("part.py", "PART = 'RELEASE'\n"),
+        ],
+        more: "root = \"LINK\"\n",
+        loads_at_start: true,
+    },
+    Application {
+        name: "node",
+        runtime: "node",
+        files: [
+            (
+                "app.js",
+                "const part = require('./part'), path = require('path');\nrequire('http').createServer((request, answer) => answer.end(`RELEASE ${part} ${path.basename(process.cwd())}`)).listen(process.env.PORT);\n",
+            ),
+            ("part.js", "module.exports = 'RELEASE';\n"),
         ],
         more: "root = \"LINK\"\n",
         loads_at_start: true,
@@ -298,4 +324,53 @@ fn what_can_not_be_a_release_is_refused_with_the_remedy() {
     assert_eq!(code, 78, "{text}");
     assert_contains(&text, "current is no link; move it away");
     shop.assert_serves("1", &[]);
+}
+
+#[test]
+fn an_owner_deploys_below_the_link_s_directory_and_a_stranger_nothing() {
+    skip_if!(needs_root());
+    const OWNER: u32 = 33;
+    const STRANGER: u32 = 34;
+    let shop = Shop::start(&APPLICATIONS[1], MANAGERS[0], false);
+    let root = &shop.daemon.dir;
+    chown(root, Some(OWNER), Some(OWNER)).expect("chown");
+    fs::set_permissions(root, fs::Permissions::from_mode(0o755)).expect("chmod");
+    let ask = |uid: u32, release: &Path| {
+        let release = release.display().to_string();
+        let mut command = forkyard(&["deploy", "shop", &release], root);
+        command.uid(uid).gid(uid);
+        let (code, text) = said_by(&mut command);
+        (code.unwrap_or(-1), text)
+    };
+    let elsewhere = directory();
+    let elsewhere = elsewhere.path().canonicalize().expect("a path");
+    for (name, text) in PHP {
+        write_file(elsewhere.join(name), text.replace("RELEASE", "9"));
+    }
+    let own = root.join("releases/2");
+    let (code, text) = ask(STRANGER, &own);
+    assert!(code != 0 && text.contains("permission denied"), "{text}");
+    let (code, text) = ask(OWNER, &elsewhere);
+    assert_eq!(code, 78, "{text}");
+    assert_contains(&text, "only root may name a release elsewhere");
+    shop.assert_serves("1", &[]);
+    let (code, text) = ask(OWNER, &own);
+    assert_eq!(code, 0, "{text}");
+    shop.assert_serves("2", &["1"]);
+    // The link is the owner's, so that it may not lead elsewhere either.
+    lchown(root.join("current"), Some(OWNER), Some(OWNER)).expect("lchown");
+    fs::remove_file(root.join("current")).expect("remove");
+    symlink(&elsewhere, root.join("current")).expect("a link");
+    lchown(root.join("current"), Some(OWNER), Some(OWNER)).expect("lchown");
+    let (code, text) = shop.daemon.said(&["restart", "shop", "--wait"]);
+    assert!(code != Some(0), "{text}");
+    assert_contains(&text, "only root may name a release elsewhere");
+    let (code, text) = shop.deploy(&[&elsewhere.display().to_string()]);
+    assert_eq!(code, 0, "{text}");
+    assert_contains(&shop.answer_at("current"), "9 9 ");
+    // A release of somebody else.
+    chown(&own, Some(STRANGER), Some(STRANGER)).expect("chown");
+    let (code, text) = shop.deploy(&[&own.display().to_string()]);
+    assert_eq!(code, 78, "{text}");
+    assert_contains(&text, "belongs to user 34");
 }

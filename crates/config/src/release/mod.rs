@@ -19,8 +19,6 @@ pub const DEFAULT_STEP_TIME: Duration = Duration::from_secs(20);
 pub struct Release {
     /// The link to the release in service.
     pub link: PathBuf,
-    /// Directories outside of a release where its scripts may be.
-    pub shared: Vec<PathBuf>,
     /// The parts of the requests, in percent, that a new release gets before it gets all.
     pub gradual: Vec<u8>,
     /// How long it gets each part.

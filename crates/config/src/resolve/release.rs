@@ -5,7 +5,6 @@ use crate::application::Application;
 use crate::draft::PoolText;
 use crate::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
 use crate::report::WorldReport;
-use std::path::PathBuf;
 
 const WITHOUT: &str = "it has no effect without release";
 
@@ -18,7 +17,6 @@ pub(super) fn resolve(
     let draft = &text.draft;
     let Some(written) = draft.release.written() else {
         let remedy = "write release = \"/srv/shop/current\", or leave it out";
-        report.useless(&draft.release_shared, WITHOUT, remedy);
         report.useless(&draft.gradual, WITHOUT, remedy);
         report.useless(&draft.step_time, WITHOUT, remedy);
         return None;
@@ -56,12 +54,8 @@ pub(super) fn resolve(
             }
         }
     }
-    let shared = draft.release_shared.written();
-    let shared: Vec<_> = shared.into_iter().flat_map(|shared| shared.each()).collect();
-    let shared: Vec<PathBuf> = shared.iter().filter_map(|path| absolute(path, report)).collect();
     Some(Box::new(Release {
         link,
-        shared,
         gradual,
         step_time: positive(&draft.step_time, DEFAULT_STEP_TIME, report),
     }))

@@ -214,10 +214,6 @@ section! {
             "a link to the release in service. The pool's processes keep the release that it named at their start, until `forkyard deploy` or `forkyard restart`. See [Releases](../howto/deploy.md#releases)")
             .sample(Off(r#""/srv/shop/current""#))
             .in_php_fpm("none"),
-        release_shared: Field<Texts> = key("release_shared", "list of paths", "`[]`",
-            "directories outside of a release where its scripts may be: storage, uploads")
-            .sample(Off(r#"["/srv/shop/shared"]"#))
-            .in_php_fpm("none"),
         gradual: Field<Counts> = key("gradual", "array of numbers, 1 to 99, or `[]`", "`[1, 10, 50]`",
             "the parts of the requests, in percent, that a new release gets before it gets all; `[]`: all at once")
             .in_php_fpm("none"),

@@ -71,7 +71,8 @@ impl Control {
         self.open_socket(context, applications, ControlSocket::Main, path)?;
         // Owners of applications other than the daemon's user.
         let is_owned = |pool: &Arc<Pool>| {
-            let of_one = pool.account.user.is_some() && pool.application.root().is_some();
+            let has_directory = pool.application.root().is_some() || pool.release.is_some();
+            let of_one = pool.account.user.is_some() && has_directory;
             pool.applications.is_some() || of_one
         };
         let has_owners = context.in_force.config.pools.iter().any(is_owned);
