@@ -50,6 +50,12 @@ pub enum Action {
     Wake(PoolId),
     /// Publish counters of the generation that the master keeps.
     Publish(GenerationId, Figures),
+    /// Two generations of a pool share its requests: the new one gets this part. `None`: no more.
+    Share {
+        old: GenerationId,
+        new: GenerationId,
+        percent: Option<u8>,
+    },
     /// Release the scoreboard and pipes of a generation that has no processes left.
     DropGeneration(GenerationId),
     /// Close the pool's listening socket and remove its path. Comes before its workers are gone, so that no client
@@ -94,6 +100,8 @@ pub struct Figures {
 pub enum Fact {
     /// A generation serves, and the previous one retires.
     Serves(GenerationId),
+    /// A coming generation that shares the pool's requests has its first worker.
+    Shares(GenerationId),
     /// A serving generation has its first worker, or needs none yet.
     Up(GenerationId),
     /// `process.max` leaves no room for a serving generation's first worker.

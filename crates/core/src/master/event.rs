@@ -66,6 +66,9 @@ pub enum Event {
     WorkerUp(WorkerId),
     /// A worker was reaped. Sent after its accept notifications. `true`: its slot shows work, which it may fake.
     WorkerExited(WorkerId, Ended, bool),
+    /// The coming generation of a pool gets this part of the requests, in percent, if it has a share. 100: it takes over
+    /// once it is warm.
+    Share { pool: PoolId, percent: u8 },
     /// The autopilot of a generation's pool has chosen.
     Chosen(GenerationId, Choice),
     /// A generation's preloader is ready to fork.
@@ -205,6 +208,9 @@ pub struct WantedPool {
     pub policy: Policy,
     /// The new generation takes over only after one of its workers is up.
     pub trial: bool,
+    /// The new generation gets this part of the requests, in percent, and takes over only at 100 ([`Event::Share`]).
+    /// `None`: it takes over once it is warm.
+    pub share: Option<u8>,
 }
 
 /// A request for one worker.

@@ -52,6 +52,7 @@ impl Manager {
             return;
         };
         let pool = generation.pool;
+        let is_serving = generation.state == GenerationState::Serving;
         match (generation.state, generation.policy.pm) {
             (GenerationState::Serving, ProcessManager::Static { .. }) => self.fill(id, step),
             (GenerationState::Serving, ProcessManager::Dynamic { .. }) => self.spare_changed(id, spare, step),
@@ -64,7 +65,12 @@ impl Manager {
                 self.source_changed(pool, source, step);
                 self.warm_up(id, step);
             }
-            (GenerationState::Measuring(_) | GenerationState::Superseded | GenerationState::Leaving, _) => {}
+            // With a share it has workers.
+            (GenerationState::Measuring(_), _) => self.source_changed(pool, source, step),
+            (GenerationState::Superseded | GenerationState::Leaving, _) => {}
+        }
+        if is_serving {
+            self.keep_one(id, step);
         }
         self.touched.insert(id);
     }

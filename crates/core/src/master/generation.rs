@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A pool's first generation serves at once. A later one waits for a snapshot of the old one (Measuring), forks as many
-//! workers (Warming), and takes over. With ordered workers it serves at once, and the old one is Superseded until its
+//! workers (Warming), and takes over; with a share of the requests (`turns`) it is measured again at each step. With ordered workers it serves at once, and the old one is Superseded until its
 //! workers are dismissed. A newer configuration may make it leave before it serves.
 
 use super::action::{Figures, WakeOnAccept};
@@ -21,6 +21,7 @@ use super::overdue;
 use super::refork::Refork;
 use super::slots::Slots;
 use super::spawn_requests::Queued;
+use super::turns::Share;
 use super::unavailable::{FailedProcess, FailedStart};
 use super::watchdog::Watchdog;
 use crate::config::ProcessManager;
@@ -78,6 +79,8 @@ pub(super) struct Generation {
     pub to_replace: u32,
     /// The most workers during the next generation's trial, as each loads the new code.
     pub ceiling: Option<u32>,
+    /// While coming: the part of the pool's requests that it gets.
+    pub share: Option<Share>,
     /// Spawn requests without a worker, oldest first.
     pub orders: VecDeque<Queued>,
     pub asked: SnapshotNumber,
@@ -136,6 +139,7 @@ impl Generation {
             block: None,
             to_replace: 0,
             ceiling: None,
+            share: None,
             orders: VecDeque::new(),
             asked: SnapshotNumber::default(),
             answered: SnapshotNumber::default(),
@@ -154,7 +158,8 @@ impl Generation {
     pub(super) fn wants_told(&self, source_asks: bool) -> WakeOnAccept {
         let takes_work = match self.state {
             GenerationState::Warming(_) | GenerationState::Serving => true,
-            GenerationState::Measuring(_) | GenerationState::Superseded | GenerationState::Leaving => false,
+            GenerationState::Measuring(_) => self.share.is_some(),
+            GenerationState::Superseded | GenerationState::Leaving => false,
         };
         let idle_below = match self.policy.pm {
             ProcessManager::Dynamic {

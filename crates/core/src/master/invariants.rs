@@ -53,6 +53,13 @@ impl Manager {
             .pools
             .get(&generation.pool)
             .expect("a generation's pool is there");
+        if let Some(share) = generation.share {
+            let is_right = pool.coming == Some(id) && pool.serving == Some(share.old);
+            assert!(
+                is_right,
+                "{id:?}: a coming generation shares with the serving one"
+            );
+        }
         match generation.state {
             GenerationState::Serving => {
                 assert_eq!(pool.serving, Some(id));

@@ -115,6 +115,7 @@ impl Manager {
             Event::ForkFailed(worker) => self.fork_failed(worker, step),
             Event::WorkerUp(worker) => self.up(worker, step),
             Event::WorkerExited(worker, exit, had_work) => self.exited(worker, exit, had_work, step),
+            Event::Share { pool, percent } => self.share(pool, percent, step),
             Event::Chosen(generation, choice) => self.chosen(generation, choice, step),
             Event::PreloaderReady(generation) => {
                 self.preloader_changed(generation, life::LifeCause::Up, None, step);
@@ -355,6 +356,7 @@ impl Manager {
             return;
         }
         self.let_preloader_go(id, step);
+        self.tell_shares(id, step);
         self.take_over_if_warm(id, step);
         self.lift_ceiling(id, step);
         self.refork_if_due(id, step);

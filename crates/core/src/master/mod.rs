@@ -51,6 +51,7 @@ mod spawn_requests;
 mod surplus;
 mod timers;
 mod trials;
+mod turns;
 mod unavailable;
 mod watchdog;
 

@@ -18,6 +18,7 @@ use super::pool::Pool;
 use super::refork;
 use super::snapshot::View;
 use super::timers::Timer;
+use super::turns::Share;
 use crate::config::ProcessManager;
 use crate::life::{self, Force, Life};
 use std::collections::BTreeSet;
@@ -77,7 +78,9 @@ impl Manager {
             generation: id,
             policy,
             trial,
+            share,
         } = wanted;
+        let share = share.filter(|it| *it < 100 && !matches!(policy.pm, ProcessManager::Ordered { .. }));
         let pool = self.pools.entry(pool_id).or_insert_with(Pool::new);
         pool.closed = false;
         let (serving, coming) = (pool.serving, pool.coming);
@@ -96,7 +99,8 @@ impl Manager {
         }
         self.touched.insert(id);
         // Without a serving worker the new generation serves at once.
-        let Some(old) = serving.filter(|old| trial || self.worker_counts(*old).kept > 0) else {
+        let Some(old) = serving.filter(|old| trial || share.is_some() || self.worker_counts(*old).kept > 0)
+        else {
             self.generations
                 .insert(id, Generation::new(pool_id, policy, GenerationState::Serving));
             self.serve(pool_id, id, step);
@@ -104,8 +108,11 @@ impl Manager {
         };
         let counts = self.worker_counts(old);
         let is_trial = counts.kept == 0;
+        let share = share.map(|percent| Share::new(old, percent));
         let before = self.generations.get_mut(&old);
-        if let Some(before) = before.filter(|before| before.policy.starts_from_disk) {
+        // A share takes long, and each release stays as it is.
+        let may_mix = |before: &&mut Generation| before.policy.starts_from_disk && share.is_none();
+        if let Some(before) = before.filter(may_mix) {
             before.ceiling.get_or_insert(counts.kept.max(1));
         }
         let state = match policy.pm {
@@ -116,14 +123,17 @@ impl Manager {
             | ProcessManager::Static { .. }
             | ProcessManager::Dynamic { .. }
             | ProcessManager::Ordered { .. } => {
-                GenerationState::Warming(policy::warm(policy.manager(), counts.kept, counts.kept))
+                let whole = policy::warm(policy.manager(), counts.kept, counts.kept);
+                GenerationState::Warming(share.map_or(whole, |share| share.part(whole)))
             }
         };
-        self.generations
-            .insert(id, Generation::new(pool_id, policy, state));
+        let mut generation = Generation::new(pool_id, policy, state);
+        generation.share = share;
+        self.generations.insert(id, generation);
         if let Some(pool) = self.pools.get_mut(&pool_id) {
             pool.coming = Some(id);
         }
+        self.begin_share(id, step);
         self.publish_wake_on_accept(id, step);
         if !is_trial || self.trials.add(id) {
             self.warm_up(id, step);
@@ -232,8 +242,9 @@ impl Manager {
             GenerationState::Measuring(wanted) if number >= wanted => {
                 let busy = view.busy;
                 let running = self.children.worker_counts(id).kept;
-                generation.state =
-                    GenerationState::Warming(policy::warm(generation.policy.manager(), running, busy));
+                let whole = policy::warm(generation.policy.manager(), running, busy);
+                let target = generation.share.map_or(whole, |share| share.part(whole));
+                generation.state = GenerationState::Warming(target);
                 true
             }
             GenerationState::Measuring(_) | GenerationState::Warming(_) | GenerationState::Serving => false,
@@ -242,7 +253,11 @@ impl Manager {
         if let Some(worker) = gives_way {
             self.dismiss(worker, leave::LeaveCause::Surplus, step);
         }
-        if starts && self.trials.add(coming) {
+        let is_tried = self
+            .generations
+            .get(&coming)
+            .is_some_and(|it| it.share.is_some_and(|it| it.is_told));
+        if starts && (is_tried || self.trials.add(coming)) {
             self.touched.insert(coming);
             self.warm_up(coming, step);
         }
@@ -261,7 +276,9 @@ impl Manager {
             generation.block == Some(Block::ProcessMax) && counts.up > 0 && counts.up == counts.kept;
         if generation.can_fork() && (counts.up >= target || as_warm_as_can_be) {
             let pool = generation.pool;
-            self.serve(pool, id, step);
+            if !self.shares_on(id, step) {
+                self.serve(pool, id, step);
+            }
         }
     }
 
@@ -279,6 +296,7 @@ impl Manager {
         generation.room_on = None;
         let pm = generation.policy.pm;
         generation.to_replace = policy::at_start(generation.policy.manager()).saturating_sub(kept);
+        self.end_share(id, step);
         if let Some(old) = old {
             step.note(Fact::Serves(id));
             step.say(Notice::GenerationServes(id));
@@ -341,6 +359,7 @@ impl Manager {
             pool.coming = pool.coming.filter(|coming| *coming != id);
             self.touched.extend(pool.serving);
         }
+        self.end_share(id, step);
         self.fail_orders(id, step);
         self.quota.forget(id);
         for timer in [Timer::Grant(id), Timer::Backoff(id), Timer::Shrink(id)] {

@@ -96,7 +96,7 @@ impl ReloadProgress {
                     }
                 }
             }),
-            Fact::Gone(_) => {}
+            Fact::Shares(_) | Fact::Gone(_) => {}
         }
     }
 

@@ -55,12 +55,14 @@ impl Manager {
             return;
         }
         generation.shrink_on = None;
-        let (pm, pool) = (generation.policy.pm, generation.pool);
+        let (pm, pool_id) = (generation.policy.pm, generation.pool);
         // A worker needed again would load the code on trial.
         if generation.state != GenerationState::Serving || generation.ceiling.is_some() {
             return;
         }
-        let Some(pool) = self.pools.get(&pool) else { return };
+        let Some(pool) = self.pools.get(&pool_id) else {
+            return;
+        };
         if pool.source == Source::Asking || pool.source == Source::Told {
             self.timers.set(Timer::Shrink(id), step.now, NOT_NOW);
             return;
@@ -69,7 +71,12 @@ impl Manager {
             .takers()
             .map(|generation| self.worker_counts(generation).kept)
             .sum();
-        let surplus = policy::surplus(pm, view.idle.clone(), in_pool == 1, step.now);
+        let mut surplus = policy::surplus(pm, view.idle.clone(), in_pool == 1, step.now);
+        if self.is_shared(pool_id) {
+            // The last worker takes the generation's turns.
+            let kept = self.worker_counts(id).kept as usize;
+            surplus.retire.truncate(kept.saturating_sub(1));
+        }
         if !surplus.retire.is_empty() {
             self.tell_room(id, step);
         }

@@ -98,6 +98,7 @@ fn wanted(generation: GenerationId, policy: Policy, process_max: Option<u32>) ->
         generation,
         policy,
         trial: false,
+        share: None,
     }];
     CoreConfig {
         process_max,

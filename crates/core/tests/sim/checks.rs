@@ -37,6 +37,7 @@ impl World {
         for id in ids {
             self.check_neglect(id)?;
             self.check_unavailable_responder(id)?;
+            self.check_turns(id)?;
         }
         self.check_timeouts()
     }
@@ -44,6 +45,17 @@ impl World {
     fn check_unavailable_responder(&self, id: PoolId) -> Result<(), String> {
         match self.pools[&id].unavailable_responder && self.is_staffed(id) {
             true => Err(format!("{id:?}: its workers are up, and somebody stands in")),
+            false => Ok(()),
+        }
+    }
+
+    /// A pool whose newest configuration serves alone has no turns.
+    fn check_turns(&self, id: PoolId) -> Result<(), String> {
+        let of_pool = |it: &&super::world::Generation| it.pool == id && it.turn.is_some();
+        let turns = self.generations.values().filter(of_pool).count();
+        let is_alone = self.pools[&id].wanted == self.manager.serving(id);
+        match turns > 0 && is_alone || turns == 1 {
+            true => Err(format!("{id:?}: {turns} generations wait for their turns")),
             false => Ok(()),
         }
     }
@@ -362,6 +374,12 @@ impl World {
                 }
             }
             Action::Note(Fact::Serves(id)) => self.check_warm(id),
+            Action::Note(Fact::Shares(id)) => {
+                let has_turn = self.generations.get(&id).is_some_and(|it| it.turn.is_some());
+                if !has_turn {
+                    self.fail(format!("{id:?} has a worker and no turns"));
+                }
+            }
             Action::Note(Fact::Up(_) | Fact::Waits(_) | Fact::Fails(_) | Fact::Gone(_)) => {}
             Action::Retire(id) => self.check_retire(id),
             Action::Kill(id, force) => self.check_kill(id, force),
@@ -383,6 +401,7 @@ impl World {
             | Action::Unwatch(_)
             | Action::SetWakeOnAccept(..)
             | Action::TakeSnapshot(_)
+            | Action::Share { .. }
             | Action::StartPreloader(_)
             | Action::StopPreloader(..)
             | Action::UnavailableResponder(..)
@@ -409,7 +428,9 @@ impl World {
         };
         let (pool, generation) = (worker.pool, worker.generation);
         let serves = self.manager.serving(pool) == Some(generation);
-        let makes_room = self.scenario.process_max.is_some() && self.pools[&pool].wanted != Some(generation);
+        // With shares the old generation may be wanted again by now.
+        let gives_room = self.pools[&pool].wanted != Some(generation) || self.shares > 0;
+        let makes_room = self.scenario.process_max.is_some() && gives_room;
         let idle = worker.last_row.is_some_and(|row| row.idle);
         if serves && !self.stopping && self.is_old(id) {
             // Checked at the decision ([`World::check_replacements`]).

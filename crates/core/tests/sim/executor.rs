@@ -273,6 +273,7 @@ impl World {
                 }
             }
             Action::Trace(_) | Action::Publish(..) | Action::Fill(..) | Action::Fail(_) => {}
+            Action::Share { old, new, percent } => self.set_shares(old, new, percent),
             Action::Renew => self.renew(),
             Action::DropGeneration(id) => {
                 self.generations.remove(&id);
@@ -286,6 +287,19 @@ impl World {
             Action::Say(Notice::PromotionFailed(id, ..)) => self.check_failed_promotion(id),
             Action::Note(_) | Action::Say(_) => {}
             Action::Exit(_) => self.exited = true,
+        }
+    }
+
+    fn set_shares(&mut self, old: GenerationId, new: GenerationId, percent: Option<u8>) {
+        self.shares += u32::from(percent.is_some());
+        if percent.is_none() && self.scenario.mutant == Some(Mutant::ShareStays) {
+            return;
+        }
+        let parts = [(old, percent.map(|it| 100 - it)), (new, percent)];
+        for (id, part) in parts {
+            if let Some(generation) = self.generations.get_mut(&id) {
+                generation.turn = part;
+            }
         }
     }
 

@@ -25,7 +25,7 @@ mod succession;
 mod world;
 
 use crate::random::{Random, all_are_noticed, number, outcome, print_end, seeds};
-use scenario::{MUTANTS, Mutant, REFORK_MUTANTS, Scenario};
+use scenario::{MUTANTS, Mutant, REFORK_MUTANTS, SHARE_MUTANTS, Scenario};
 use world::World;
 
 const SEEDS: u64 = 2_000;
@@ -48,6 +48,8 @@ enum Kind {
     Plain,
     MastersDie,
     Reforks,
+    Shares,
+    SharesAndMastersDie,
     All,
 }
 
@@ -59,7 +61,9 @@ fn simulate_with(
 ) -> (Result<(), String>, World) {
     let mut random = Random::new(seed);
     let mut scenario = Scenario::new(&mut random, mutant);
-    scenario.masters_die = matches!(kind, Kind::MastersDie | Kind::All);
+    scenario.masters_die = matches!(kind, Kind::MastersDie | Kind::SharesAndMastersDie | Kind::All);
+    scenario.shares = matches!(kind, Kind::Shares | Kind::SharesAndMastersDie);
+    scenario.reloads |= scenario.shares;
     if matches!(kind, Kind::Reforks | Kind::All) {
         scenario.refork_after = random.between(1, 5);
     }
@@ -126,9 +130,26 @@ fn preloaders_that_are_made_from_workers_keep_the_promises() {
 }
 
 #[test]
+fn generations_that_share_requests_keep_the_promises() {
+    let mut shares = 0;
+    for kind in [Kind::Shares, Kind::SharesAndMastersDie] {
+        for seed in seeds(SEEDS) {
+            let (result, world) = simulate_with(seed, None, kind, false);
+            shares += world.shares;
+            if result.is_err() {
+                report(seed, kind);
+            }
+        }
+    }
+    eprintln!("{shares} times two generations shared requests");
+    assert!(shares > 0);
+}
+
+#[test]
 fn a_world_that_is_built_wrong_is_noticed() {
     let plain = MUTANTS.map(|mutant| (mutant, Kind::Plain)).into_iter();
     let worlds = plain.chain(REFORK_MUTANTS.map(|mutant| (mutant, Kind::Reforks)));
+    let worlds = worlds.chain(SHARE_MUTANTS.map(|mutant| (mutant, Kind::Shares)));
     all_are_noticed(worlds, SEEDS_FOR_MUTANTS, |(mutant, kind), seed| {
         simulate_with(seed, Some(mutant), kind, false).0
     });

@@ -60,7 +60,10 @@ pub(crate) enum Mutant {
     MoldNotSwitched,
     NextMoldStays,
     TwoNextMolds,
+    ShareStays,
 }
+
+pub(crate) const SHARE_MUTANTS: [Mutant; 1] = [Mutant::ShareStays];
 
 pub(crate) const REFORK_MUTANTS: [Mutant; 4] = [
     Mutant::NextMoldLost,
@@ -102,6 +105,8 @@ pub(crate) struct Scenario {
     pub(crate) masters_die: bool,
     /// Requests before a refork; 0: never.
     pub(crate) refork_after: u32,
+    /// Whether new generations begin with a part of the requests.
+    pub(crate) shares: bool,
 }
 
 impl Scenario {
@@ -127,6 +132,7 @@ impl Scenario {
             mutant,
             masters_die: false,
             refork_after: 0,
+            shares: false,
         }
     }
 
@@ -147,6 +153,7 @@ impl Scenario {
                     policy: self.policy(random),
                     // Derived without a random number.
                     trial: generation.0 % 3 == 0,
+                    share: (self.shares && random.percent(70)).then(|| random.pick(&[0, 1, 10, 50, 100])),
                 })
                 .collect(),
         }

@@ -41,6 +41,8 @@ impl World {
         };
         for generation in self.generations.values_mut() {
             generation.notify = WakeOnAccept::default();
+            // The next master clears them in the boards.
+            generation.turn = None;
         }
         // The next master finds slow requests again.
         self.workers.values_mut().for_each(|worker| {

@@ -99,6 +99,8 @@ pub(crate) struct Generation {
     pub(crate) pool: PoolId,
     pub(crate) policy: Policy,
     pub(crate) notify: WakeOnAccept,
+    /// Its part of the pool's requests, in percent, if another generation gets the others.
+    pub(crate) turn: Option<u8>,
     pub(crate) slots: BTreeMap<SlotIndex, Slot>,
     pub(crate) pipe: bool,
     pub(crate) loader: Loader,
@@ -183,6 +185,7 @@ pub(crate) struct World {
     pub(crate) replaced_at_once: u32,
     pub(crate) successions: u32,
     pub(crate) reforks: u32,
+    pub(crate) shares: u32,
     pub(crate) journal: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
 }
@@ -216,6 +219,7 @@ impl World {
             replaced_at_once: 0,
             successions: 0,
             reforks: 0,
+            shares: 0,
             journal: verbose.then(Vec::new),
             failure: None,
         }
@@ -244,6 +248,11 @@ impl World {
                     self.pass_time();
                 }
             }
+        }
+        if std::mem::take(&mut self.scenario.shares) {
+            let pools: Vec<PoolId> = self.pools.keys().copied().collect();
+            let whole = pools.into_iter().map(|pool| Event::Share { pool, percent: 100 });
+            self.answers.extend(whole);
         }
         self.come_to_rest()?;
         if self.exited {
@@ -399,6 +408,12 @@ impl World {
         if self.scenario.reloads && self.random.percent(12) {
             return self.reload();
         }
+        if self.scenario.shares && self.random.percent(15) {
+            let pools: Vec<PoolId> = self.pools.keys().copied().collect();
+            let (pool, percent) = (self.random.pick(&pools), self.random.pick(&[0, 1, 10, 50, 100]));
+            self.tally.happenings += 1;
+            return self.answers.push_back(Event::Share { pool, percent });
+        }
         if self.random.percent(30) {
             let holders: Vec<WorkerId> = self
                 .workers
@@ -474,9 +489,18 @@ impl World {
 
     fn apply_anew(&mut self, pools: &[PoolId], is_anew: bool) {
         let mut pairs = Vec::new();
+        // The executor knows which generation serves.
+        let is_quiet = self.answers.is_empty() && self.actions.is_empty() && self.reading.is_none();
+        let mut goes_back = false;
         for pool in pools {
             let known = self.pools.get(pool).and_then(|pool| pool.wanted);
+            let serving = self.manager.serving(*pool).filter(|_| self.scenario.shares && is_quiet);
             let generation = match known {
+                // Back to the old one.
+                Some(_) if serving.is_some() && !is_anew && self.random.percent(20) => {
+                    goes_back = true;
+                    serving.unwrap_or_default()
+                }
                 Some(generation) if !is_anew && self.random.percent(30) => generation,
                 Some(_) | None => {
                     self.next_generation += 1;
@@ -496,6 +520,7 @@ impl World {
                     pool: pool.pool,
                     policy: pool.policy,
                     notify: WakeOnAccept::default(),
+                    turn: None,
                     slots: BTreeMap::new(),
                     pipe: false,
                     loader: Loader::Absent,
@@ -514,7 +539,10 @@ impl World {
                 });
         }
         self.tally.happenings += 10;
-        self.answers.push_back(Event::Apply(wanted));
+        match goes_back {
+            true => self.tell(Event::Apply(wanted)),
+            false => self.answers.push_back(Event::Apply(wanted)),
+        }
     }
 
     pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {

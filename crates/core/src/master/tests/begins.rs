@@ -10,6 +10,7 @@ fn two(first: GenerationId, second: GenerationId) -> CoreConfig {
         generation,
         policy: policy(PM),
         trial: false,
+        share: None,
     };
     CoreConfig {
         pools: vec![pool(POOL, first), pool(PoolId(8), second)],
@@ -51,6 +52,7 @@ fn a_worker_that_leaves_makes_room_for_a_pool_that_begins() {
         generation: SECOND,
         policy: policy(PM),
         trial: false,
+        share: None,
     };
     let actions = world.tell(Event::Apply(CoreConfig {
         pools: vec![other],
@@ -80,6 +82,7 @@ fn of_many_ondemand_pools_with_workers_few_are_tried_at_a_time() {
             generation: GenerationId(first + at),
             policy: policy(ondemand(1)),
             trial: false,
+            share: None,
         };
         CoreConfig {
             pools: (0..POOLS).map(pool).collect(),

@@ -72,6 +72,7 @@ impl World {
             | Action::Trace(_)
             | Action::UnavailableResponder(..)
             | Action::StopUnavailableResponder(_)
+            | Action::Share { .. }
             | Action::Promote(..)
             | Action::SwitchMold(_)
             | Action::StopNextMold(..) => {

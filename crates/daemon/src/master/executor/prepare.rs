@@ -103,6 +103,7 @@ impl Context {
                         generation,
                         policy: policy(&settings),
                         trial: false,
+                        share: None,
                     })
                 }
             };
@@ -325,6 +326,7 @@ impl Context {
             generation,
             policy,
             trial,
+            share: None,
         })
     }
 }

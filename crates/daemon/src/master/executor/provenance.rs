@@ -83,7 +83,7 @@ impl Pools {
                     generation.make.has_failed = true;
                 }
             }
-            Fact::Up(_) | Fact::Waits(_) | Fact::Gone(_) => {}
+            Fact::Shares(_) | Fact::Up(_) | Fact::Waits(_) | Fact::Gone(_) => {}
         }
     }
 }

@@ -1,0 +1,165 @@
+//! Two generations of a pool share its requests: a coming generation with a share gets this part of them, and takes
+//! over only at 100 %.
+//!
+//! `apply_pool` begins a share, `Event::Share` changes the percentage, and `take_over_if_warm` shows a higher one
+//! once the generation has the workers for it. `serve` and `end_generation` end the share.
+
+use super::action::{Action, Fact};
+use super::event::{GenerationId, PoolId};
+use super::generation::GenerationState;
+use super::manager::{Manager, Step};
+use super::policy;
+use crate::config::ProcessManager;
+
+/// The part of a pool's requests that its coming generation gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Share {
+    /// The generation that gets the remaining requests.
+    pub old: GenerationId,
+    /// In percent; 100: the generation takes over once it is warm.
+    pub wanted: u8,
+    /// What the workers of both generations read.
+    pub shown: u8,
+    pub is_told: bool,
+}
+
+impl Share {
+    pub(super) fn new(old: GenerationId, percent: u8) -> Share {
+        Share {
+            old,
+            wanted: percent,
+            shown: percent,
+            is_told: false,
+        }
+    }
+
+    /// Returns how many of the workers of a whole generation it needs.
+    pub(super) fn part(&self, whole: u32) -> u32 {
+        let part = u64::from(whole) * u64::from(self.wanted);
+        match self.wanted {
+            100 => whole,
+            _ => u32::try_from(part.div_ceil(100)).unwrap_or(whole).max(1),
+        }
+    }
+}
+
+impl Manager {
+    /// Begins the share of a generation that has no worker yet.
+    pub(super) fn begin_share(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(share) = self.generations.get(&id).and_then(|it| it.share) else {
+            return;
+        };
+        step.act(Action::Share {
+            old: share.old,
+            new: id,
+            percent: Some(share.shown),
+        });
+        self.keep_one(share.old, step);
+    }
+
+    /// Changes the part of a pool's requests that the coming generation gets.
+    pub(super) fn share(&mut self, pool_id: PoolId, percent: u8, step: &mut Step<'_>) {
+        let Some(pool) = self.pools.get(&pool_id) else {
+            return;
+        };
+        let (Some(old), Some(id)) = (pool.serving, pool.coming) else {
+            return;
+        };
+        let running = self.worker_counts(old).kept;
+        let Some(generation) = self.generations.get_mut(&id) else {
+            return;
+        };
+        let manager = generation.policy.manager();
+        let Some(share) = &mut generation.share else {
+            return;
+        };
+        share.wanted = percent.min(100);
+        let share = *share;
+        if !share.is_told {
+            // The first worker comes first (`tell_shares`).
+            return;
+        }
+        let state = match (generation.state, manager) {
+            (GenerationState::Warming(_), ProcessManager::Ondemand { .. }) => None,
+            (GenerationState::Warming(_), _) => Some(GenerationState::Warming(
+                share.part(policy::warm(manager, running, running)),
+            )),
+            _ => return,
+        };
+        let state = match state {
+            Some(state) => state,
+            None => GenerationState::Measuring(self.take_snapshot(old, step)),
+        };
+        if let Some(generation) = self.generations.get_mut(&id) {
+            generation.state = state;
+        }
+        self.touched.insert(id);
+        self.warm_up(id, step);
+    }
+
+    /// Shows the percentage that a warm generation waits for. Returns whether the generation goes on to share.
+    pub(super) fn shares_on(&mut self, id: GenerationId, step: &mut Step<'_>) -> bool {
+        let Some(share) = self.generations.get_mut(&id).and_then(|it| it.share.as_mut()) else {
+            return false;
+        };
+        if share.wanted == 100 {
+            return false;
+        }
+        if share.shown != share.wanted {
+            share.shown = share.wanted;
+            step.act(Action::Share {
+                old: share.old,
+                new: id,
+                percent: Some(share.shown),
+            });
+        }
+        true
+    }
+
+    /// Reports once that a generation with a share has a worker.
+    pub(super) fn tell_shares(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let has_worker = self.worker_counts(id).up > 0;
+        let Some(share) = self.generations.get_mut(&id).and_then(|it| it.share.as_mut()) else {
+            return;
+        };
+        if has_worker && !std::mem::replace(&mut share.is_told, true) {
+            let (wanted, is_raised) = (share.wanted, share.shown != share.wanted);
+            step.note(Fact::Shares(id));
+            self.trial_over(id, step);
+            if let Some(pool) = self.pool_of(id).filter(|_| is_raised) {
+                self.share(pool, wanted, step);
+            }
+        }
+    }
+
+    /// Ends a generation's share, if any: no request has a turn any more.
+    pub(super) fn end_share(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(share) = self.generations.get_mut(&id).and_then(|it| it.share.take()) else {
+            return;
+        };
+        step.act(Action::Share {
+            old: share.old,
+            new: id,
+            percent: None,
+        });
+    }
+
+    /// Whether a coming generation gets a part of the pool's requests.
+    pub(super) fn is_shared(&self, pool: PoolId) -> bool {
+        let coming = self.pools.get(&pool).and_then(|pool| pool.coming);
+        let coming = coming.and_then(|coming| self.generations.get(&coming));
+        coming.is_some_and(|coming| coming.share.is_some())
+    }
+
+    /// Forks a worker of a serving generation without one, or it would miss its turns.
+    pub(super) fn keep_one(&mut self, id: GenerationId, step: &mut Step<'_>) {
+        let Some(generation) = self.generations.get(&id) else {
+            return;
+        };
+        let pool = generation.pool;
+        let serves = generation.state == GenerationState::Serving;
+        if serves && self.is_shared(pool) && self.worker_counts(id).kept == 0 {
+            self.fork_workers(id, 1, step);
+        }
+    }
+}
