@@ -138,7 +138,11 @@ fn write_release(root: &Path, application: &Application, release: &str) {
 fn configuration(dir: &Path, application: &Application, settings: &str) -> String {
     let link = dir.join("current");
     let more = application.more.replace("LINK", &link.display().to_string());
-    let settings = format!("{settings}release = {:?}\n", link.display().to_string());
+    let at_once = match settings.contains("gradual") {
+        true => "",
+        false => "gradual = []\n",
+    };
+    let settings = format!("{settings}{at_once}release = {:?}\n", link.display().to_string());
     with_control(dir)
         + &pool(
             dir,

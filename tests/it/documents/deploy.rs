@@ -114,8 +114,8 @@ impl Shop {
         make_writable(&place.join("shared"));
         write_repository(&place);
         let script = blocks::find(DOCUMENT, "shell", "git clone");
-        let (first, _) = script.split_once("forkyard restart").expect("the last line");
-        let (code, said) = run_text(&place, first, "v1");
+        let (first, _) = script.split_once("forkyard deploy").expect("the last line");
+        let (code, said) = run_text(&place, &format!("{first}ln -s releases/v1 current\n"), "v1");
         assert_eq!(code, Some(0), "{said}");
         let daemon = Daemon::start(|dir| {
             let control = dir.join("control.sock");
@@ -184,14 +184,18 @@ impl Shop {
 }
 
 fn of_pool_of_one(dir: &Path, place: &Path) -> String {
-    let application = format!("runtime = \"wsgi\"\nroot = \"{}/current\"\n", place.display());
-    pool(dir, "shop", "pm = \"ondemand\"\nmax_children = 2\n", &application)
+    let link = format!("{}/current", place.display());
+    let settings = format!("pm = \"ondemand\"\nmax_children = 2\nrelease = {link:?}\ngradual = []\n");
+    let application = format!("runtime = \"wsgi\"\nroot = {link:?}\n");
+    pool(dir, "shop", &settings, &application)
 }
 
 #[test]
 fn a_release_of_a_pool_of_one_is_deployed_as_the_document_has_it() {
     let script = blocks::find(DOCUMENT, "shell", "git clone");
-    Shop::start(of_pool_of_one).deploy(&script, &blocks::find(DOCUMENT, "shell", "releases/v1"));
+    let back = "#!/bin/sh\nforkyard rollback shop\n";
+    assert!(blocks::find(DOCUMENT, "sh", "forkyard rollback").contains("forkyard rollback shop\n"));
+    Shop::start(of_pool_of_one).deploy(&script, back);
 }
 
 #[test]
@@ -210,9 +214,8 @@ fn a_release_of_an_application_pool_is_deployed_as_the_document_has_it() {
         )
     };
     let script = blocks::find(DOCUMENT, "shell", "git clone");
-    let (script, _) = script.split_once("point \"$new\"\n").expect("the last lines");
+    let (script, _) = script.split_once("forkyard deploy").expect("the last line");
     let lines = blocks::find(DOCUMENT, "shell", "restart \"$PWD");
-    let back = blocks::find(DOCUMENT, "shell", "releases/v1");
-    let (back, _) = back.split_once("forkyard restart").expect("the last line");
-    Shop::start(of_pool).deploy(&format!("{script}{lines}"), back);
+    let back = blocks::find(DOCUMENT, "shell", "ln -sfn releases/v1");
+    Shop::start(of_pool).deploy(&format!("{script}{lines}"), &back);
 }

@@ -32,6 +32,12 @@ pub(super) struct Deploy {
     pool: PathBuf,
     /// The directory of the release
     release: PathBuf,
+    /// Give it a part of the requests first, and take it back if it is worse
+    #[arg(long, conflicts_with = "at_once")]
+    gradual: bool,
+    /// Give it all requests as soon as it has started
+    #[arg(long)]
+    at_once: bool,
     /// Return when the last worker of the release before has gone
     #[arg(long)]
     wait: bool,
@@ -137,6 +143,11 @@ fn deployed(arguments: &Deploy) -> CommandResult {
     let release = checked(&arguments.release, pool.uid)?;
     let order = Order {
         daemon: &arguments.daemon,
+        gradual: match (arguments.gradual, arguments.at_once) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        },
         wait: arguments.wait,
         json: arguments.json,
     };
@@ -162,6 +173,8 @@ fn rolled_back(arguments: &Rollback) -> CommandResult {
     let release = checked(&last, pool.uid)?;
     let order = Order {
         daemon: &arguments.daemon,
+        // It was in service already.
+        gradual: Some(false),
         wait: arguments.wait,
         json: arguments.json,
     };
@@ -184,6 +197,7 @@ fn checked(release: &Path, uid: u32) -> Result<PathBuf, DeployError> {
 
 struct Order<'o> {
     daemon: &'o Daemon,
+    gradual: Option<bool>,
     wait: bool,
     json: bool,
 }
@@ -218,7 +232,7 @@ impl Order<'_> {
             let request = Request::Deploy {
                 pool: pool.pool.clone(),
                 release: release.to_owned(),
-                gradual: None,
+                gradual: self.gradual,
             };
             let lost = match answer(self.daemon, &request) {
                 Ok(Answer::Deployed(result)) => return Ok(*result),
@@ -336,7 +350,15 @@ fn shown(arguments: &Releases) -> CommandResult {
             );
         }
         if let Some(under_way) = &pool.under_way {
-            let _ = writeln!(text, "  {} is tried", under_way.release.display());
+            let release = under_way.release.display();
+            let _ = match under_way.percent {
+                0 => writeln!(text, "  {release} is tried"),
+                percent => writeln!(
+                    text,
+                    "  {release} gets {percent} % of the requests; {} compared",
+                    under_way.compared
+                ),
+            };
             if let Some(waiting) = &under_way.waiting {
                 let _ = writeln!(text, "  {} waits", waiting.display());
             }

@@ -284,14 +284,17 @@ impl Deployments {
             }
             (State::Sharing { .. }, Event::Worse) => back(id, Cause::Worse, actions),
             (State::Sharing { .. }, Event::RollBack) => back(id, Cause::Asked, actions),
+            // The whole generation did not come up.
+            (State::Whole, Event::TrialFailed) => back(id, Cause::TrialFailed, actions),
             (State::Whole, Event::Gone) => return self.end(End::Done, actions),
             (State::Back(cause), Event::Gone) => return self.end(End::RolledBack(cause), actions),
             (State::Trying, Event::Time { .. } | Event::Worse | Event::Gone)
             | (State::Sharing { .. }, Event::TrialPassed | Event::TrialFailed | Event::Gone)
             | (
                 State::Whole | State::Back(_),
-                Event::TrialPassed | Event::TrialFailed | Event::Time { .. } | Event::Worse | Event::RollBack,
-            ) => return,
+                Event::TrialPassed | Event::Time { .. } | Event::Worse | Event::RollBack,
+            )
+            | (State::Back(_), Event::TrialFailed) => return,
         };
         *state = next;
     }

@@ -494,7 +494,10 @@ impl World {
         let mut goes_back = false;
         for pool in pools {
             let known = self.pools.get(pool).and_then(|pool| pool.wanted);
-            let serving = self.manager.serving(*pool).filter(|_| self.scenario.shares && is_quiet);
+            let serving = self
+                .manager
+                .serving(*pool)
+                .filter(|_| self.scenario.shares && is_quiet);
             let generation = match known {
                 // Back to the old one.
                 Some(_) if serving.is_some() && !is_anew && self.random.percent(20) => {

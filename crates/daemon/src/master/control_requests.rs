@@ -25,7 +25,11 @@ impl Master {
                 start,
             } => self.restart_application(asker, application, *rolling, *start),
             Request::RestartPool { pool, wait } => self.restart_pool(asker, pool, *wait),
-            Request::Deploy { pool, release, .. } => self.deploy(asker, pool, release),
+            Request::Deploy {
+                pool,
+                release,
+                gradual,
+            } => self.deploy(asker, pool, release, *gradual),
             Request::Rollback { pool } => self.roll_back(asker, pool),
             Request::Releases { pool } => self.releases(asker, pool.as_deref()),
             Request::Terminate { pid } => self.end_request(asker, *pid),

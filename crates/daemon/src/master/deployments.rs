@@ -1,10 +1,12 @@
 //! Deployments: a pool gets another release.
 
 use super::event_loop::Master;
-use super::executor::{ChosenBy, DeployFact, Job, Rights};
+use super::executor::{ChosenBy, Comparison, DeployFact, Executor, Job, Rights};
 use super::pool_requests::{Handled, no_pool};
+use forkyard_config::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS};
 use forkyard_core::master::event::{Event, GenerationId, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_core::release::compare::Verdict;
 use forkyard_core::release::steps::{self, Action, Cause, DeploymentId, End, Plan};
 use forkyard_protocol::control::Answer;
 use forkyard_protocol::past_event::{EventKind, Happening};
@@ -12,11 +14,16 @@ use forkyard_protocol::release::Outcome;
 use forkyard_sys::clock;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 impl Master {
     /// Begins a deployment. The answer follows when the pool serves the release, or stays with the one before.
-    pub(super) fn deploy(&mut self, asker: u64, pool: &str, release: &Path) -> Handled {
+    pub(super) fn deploy(
+        &mut self,
+        asker: u64,
+        pool: &str,
+        release: &Path,
+        gradual: Option<bool>,
+    ) -> Handled {
         let id = self.deployed_pool(asker, pool)?;
         self.refuse_when_ending()?;
         let by = match self.executor.control.rights(asker) {
@@ -25,6 +32,7 @@ impl Master {
         };
         let checked = self.executor.context.check_release(id, release, by);
         checked.map_err(|fault| Answer::refusal(format!("nothing was changed: release: {fault}")))?;
+        let plan = self.plan(id, gradual);
         let deployments = &mut self.executor.deployments;
         let deployment = deployments.next_id();
         let all = deployments.pools.entry(id).or_default();
@@ -36,14 +44,28 @@ impl Master {
             generation: None,
             remarks: Vec::new(),
             why: None,
+            comparison: None,
             serves_since: None,
         };
         all.jobs.insert(deployment, job);
         let mut actions = Vec::new();
-        let plan = Plan::new(&[], Duration::ZERO);
         all.steps.deploy(deployment, plan, &mut actions);
         self.carry_out(id, actions);
         Ok(None)
+    }
+
+    /// Returns the steps: those of the pool's settings, or as the command wants them.
+    fn plan(&self, id: PoolId, gradual: Option<bool>) -> Plan {
+        let context = &self.executor.context;
+        let pool = context.in_force.pool(context.pools.pool_name(id));
+        let written = pool.and_then(|pool| pool.release.as_deref());
+        let (steps, time) =
+            written.map_or((&[][..], DEFAULT_STEP_TIME), |it| (&it.gradual[..], it.step_time));
+        match gradual {
+            Some(false) => Plan::new(&[], time),
+            Some(true) if steps.is_empty() => Plan::new(&DEFAULT_STEPS, time),
+            Some(true) | None => Plan::new(steps, time),
+        }
     }
 
     /// Takes back the deployment that is under way.
@@ -92,13 +114,34 @@ impl Master {
                 continue;
             };
             match fact {
-                DeployFact::Serves => self.step(pool, deployment, steps::Event::TrialPassed, None),
-                DeployFact::Fails(why) => self.step(pool, deployment, steps::Event::TrialFailed, Some(why)),
+                DeployFact::Shares => self.step(pool, deployment, steps::Event::TrialPassed, None),
+                DeployFact::Serves => {
+                    if let Some(job) = self.job(pool, deployment) {
+                        job.comparison = None;
+                        job.serves_since.get_or_insert_with(clock::now);
+                    }
+                    self.step(pool, deployment, steps::Event::TrialPassed, None);
+                }
+                DeployFact::Fails(why) => {
+                    if let Some(comparison) = self.job(pool, deployment).and_then(|it| it.comparison.as_mut())
+                    {
+                        comparison.failed(generation);
+                    }
+                    if self
+                        .job(pool, deployment)
+                        .is_some_and(|it| it.serves_since.is_none())
+                    {
+                        self.step(pool, deployment, steps::Event::TrialFailed, Some(why));
+                    }
+                }
                 DeployFact::Dropped => {
                     let why = "another configuration of the pool took its place".to_owned();
                     self.step(pool, deployment, steps::Event::TrialFailed, Some(why));
                 }
             }
+        }
+        for (pool, deployment) in self.executor.deployments.due(clock::now()) {
+            self.look_at(pool, deployment);
         }
         for (pool, deployment) in self.executor.deployments.whole(&self.executor.context.pools) {
             self.report(pool, deployment, Outcome::Deployed);
@@ -106,6 +149,49 @@ impl Master {
         for (pool, deployment) in self.executor.deployments.ended(&self.executor.context.pools) {
             self.step(pool, deployment, steps::Event::Gone, None);
         }
+    }
+
+    /// Compares both releases, and goes on, back or nowhere.
+    fn look_at(&mut self, pool: PoolId, id: DeploymentId) {
+        let Executor {
+            context, deployments, ..
+        } = &mut self.executor;
+        let job = deployments
+            .pools
+            .get_mut(&pool)
+            .and_then(|all| all.jobs.get_mut(&id));
+        let Some(comparison) = job.and_then(|job| job.comparison.as_mut()) else {
+            return;
+        };
+        let verdict = comparison.second(&context.pools);
+        let time = steps::Event::Time {
+            compared: comparison.compared(),
+            is_suspicious: comparison.is_suspicious(),
+        };
+        match verdict {
+            Verdict::GoOn => self.step(pool, id, time, None),
+            Verdict::RollBack { .. } => self.step(pool, id, steps::Event::Worse, Some(verdict.to_string())),
+        }
+    }
+
+    /// Gives the new generation a part of the requests.
+    fn give(&mut self, pool: PoolId, id: DeploymentId, percent: u8) {
+        let old = self.executor.context.pools.serving_generation(pool);
+        let Executor {
+            context, deployments, ..
+        } = &mut self.executor;
+        let job = deployments
+            .pools
+            .get_mut(&pool)
+            .and_then(|all| all.jobs.get_mut(&id));
+        if let Some(job) = job {
+            match (&mut job.comparison, old.zip(job.generation)) {
+                (Some(comparison), _) => comparison.step(percent),
+                (none, Some(both)) => *none = Some(Comparison::begin(&context.pools, both, percent)),
+                (None, None) => {}
+            }
+        }
+        self.tell(Event::Share { pool, percent });
     }
 
     fn step(&mut self, pool: PoolId, id: DeploymentId, event: steps::Event, why: Option<String>) {
@@ -130,11 +216,14 @@ impl Master {
                     }
                 }
                 Action::Serve(id) => {
-                    if let Some(job) = self.job(pool, id) {
-                        job.serves_since = Some(clock::now());
+                    if self.job(pool, id).is_some_and(|job| job.serves_since.is_none()) {
+                        self.tell(Event::Share { pool, percent: 100 });
                     }
                 }
                 Action::Return { id, cause } => {
+                    if let Some(job) = self.job(pool, id) {
+                        job.comparison = None;
+                    }
                     self.go_back(pool, id);
                     let outcome = match cause {
                         Cause::TrialFailed => Outcome::Failed,
@@ -161,7 +250,16 @@ impl Master {
                     }
                     log::info!("[pool {name}] deployment: {action}");
                 }
-                Action::Share { .. } | Action::NotCompared { .. } => {}
+                Action::Share { id, percent } => {
+                    log::info!("[pool {name}] deployment: {action}");
+                    self.give(pool, id, percent);
+                }
+                Action::NotCompared { id, .. } => {
+                    log::info!("[pool {name}] deployment: {action}");
+                    if let Some(job) = self.job(pool, id) {
+                        job.remarks.push(action.to_string());
+                    }
+                }
             }
         }
     }
@@ -175,13 +273,20 @@ impl Master {
         let context = &self.executor.context;
         let serving = context.pools.serving_release(pool);
         let name = context.pools.pool_name(pool).to_owned();
+        let plan = self
+            .executor
+            .deployments
+            .pools
+            .get(&pool)
+            .and_then(|all| all.steps.plan());
+        let share = plan.and_then(|plan| plan.percents.first().copied());
         let Some(job) = self.job(pool, id) else {
             return Ok(());
         };
         job.before = serving;
         let release = job.release.clone();
         log::info!("[pool {name}] deployment of {}", release.display());
-        let generation = self.apply_release(pool, Some(release), ReloadScope::One(pool))?;
+        let generation = self.apply_release(pool, Some(release), share, ReloadScope::One(pool))?;
         if let Some(job) = self.job(pool, id) {
             job.generation = generation;
         }
@@ -193,7 +298,7 @@ impl Master {
         let Some(before) = self.job(pool, id).map(|job| job.before.clone()) else {
             return;
         };
-        if let Err(why) = self.apply_release(pool, before, ReloadScope::Settings) {
+        if let Err(why) = self.apply_release(pool, before, None, ReloadScope::Settings) {
             let name = self.executor.context.pools.pool_name(pool);
             log::error!("[pool {name}] can't go back to the release before: {why}");
         }
@@ -204,10 +309,11 @@ impl Master {
         &mut self,
         pool: PoolId,
         release: Option<PathBuf>,
+        share: Option<u8>,
         scope: ReloadScope,
     ) -> Result<Option<GenerationId>, String> {
         let config = self.executor.context.in_force.config.clone();
-        self.executor.context.releases.want(pool, release);
+        self.executor.context.releases.want(pool, release, share);
         let prepared = self.executor.prepare(config, scope);
         self.executor.context.releases.want_nothing();
         let (wanted, changes) = prepared.map_err(|error| error.to_string())?;

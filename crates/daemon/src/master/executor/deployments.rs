@@ -1,6 +1,7 @@
 //! The deployments of pools. [`steps`](forkyard_core::release::steps) decides what follows, and the master applies it
 //! (`crates/daemon/src/master/deployments.rs`).
 
+use super::comparison::Comparison;
 use super::context::Context;
 use super::control::Rights;
 use super::generation::Generation;
@@ -38,6 +39,8 @@ pub(in crate::master) struct PoolDeployments {
 /// What becomes of a deployment's generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::master) enum DeployFact {
+    /// It has its first worker, and gets its part of the requests.
+    Shares,
     Serves,
     /// Why no worker came up.
     Fails(String),
@@ -55,6 +58,8 @@ pub(in crate::master) struct Job {
     pub(in crate::master) generation: Option<GenerationId>,
     pub(in crate::master) remarks: Vec<String>,
     pub(in crate::master) why: Option<String>,
+    /// While both releases get requests.
+    pub(in crate::master) comparison: Option<Comparison>,
     /// Since when it serves alone.
     pub(in crate::master) serves_since: Option<Tick>,
 }
@@ -89,12 +94,13 @@ impl Deployments {
         let said = |id| context.pools.report_named(id) + &context.processes.last_lines(id);
         match fact {
             Fact::Gone(_) => self.is_somebody_gone = true,
+            Fact::Shares(id) if self.has(id) => self.facts.push((id, DeployFact::Shares)),
             Fact::Serves(id) if self.has(id) => self.facts.push((id, DeployFact::Serves)),
             Fact::Fails(id) if self.has(id) => {
                 let why = format!("no new worker came up{}", said(id));
                 self.facts.push((id, DeployFact::Fails(why)));
             }
-            Fact::Serves(_) | Fact::Fails(_) | Fact::Up(_) | Fact::Waits(_) => {}
+            Fact::Shares(_) | Fact::Serves(_) | Fact::Fails(_) | Fact::Up(_) | Fact::Waits(_) => {}
         }
     }
 
@@ -140,12 +146,32 @@ impl Deployments {
         whole.map(|(pool, id, _)| (pool, id)).collect()
     }
 
+    /// Counts a worker that died.
+    pub(super) fn died(&mut self, id: GenerationId) {
+        let jobs = self.pools.values_mut().flat_map(|all| all.jobs.values_mut());
+        jobs.filter_map(|job| job.comparison.as_mut())
+            .for_each(|it| it.died(id));
+    }
+
+    /// Returns the deployments whose releases are to be compared now.
+    pub(in crate::master) fn due(&self, now: Tick) -> Vec<(PoolId, DeploymentId)> {
+        let all = self.pools.iter();
+        let jobs = all.flat_map(|(pool, all)| all.jobs.iter().map(move |(id, job)| (*pool, *id, job)));
+        let is_due = |job: &Job| job.comparison.as_ref().is_some_and(|it| it.next() <= now);
+        let due = jobs.filter(|(.., job)| is_due(job));
+        due.map(|(pool, id, _)| (pool, id)).collect()
+    }
+
     pub(super) fn deadline(&self) -> Option<Tick> {
-        let jobs = self.pools.values().flat_map(|all| all.jobs.values());
+        let jobs = || self.pools.values().flat_map(|all| all.jobs.values());
+        let looks = jobs()
+            .filter_map(|job| job.comparison.as_ref())
+            .map(Comparison::next);
+        let jobs = jobs();
         let since = jobs
             .filter(|job| job.is_awaited())
             .filter_map(|job| job.serves_since);
-        since.map(|since| since + LAST_CONNECTION).min()
+        since.map(|since| since + LAST_CONNECTION).chain(looks).min()
     }
 
     /// Returns the deployments whose leaving workers have gone.
@@ -243,7 +269,7 @@ impl PoolDeployments {
         Some(UnderWay {
             release: job.release.clone(),
             percent: self.steps.percent(),
-            compared: 0,
+            compared: job.comparison.as_ref().map_or(0, Comparison::compared),
             waiting: waiting.map(|job| job.release.clone()),
         })
     }

@@ -134,7 +134,7 @@ impl Context {
 
     /// The event of a worker that ended by itself, but not with exit code 0. A worker that the master has ended by a signal
     /// has another event, or none.
-    fn death(&self, worker: WorkerId, exit: Ended) -> Option<Happening> {
+    pub(super) fn death(&self, worker: WorkerId, exit: Ended) -> Option<Happening> {
         let death = self.processes.deaths.get(&worker)?;
         let sender = death.sender.as_ref();
         let text = match (exit, sender) {

@@ -8,6 +8,7 @@ mod archive;
 mod autopilot;
 mod caches;
 mod compare;
+mod comparison;
 mod context;
 mod control;
 mod crashes;
@@ -120,6 +121,7 @@ use std::path::PathBuf;
 use web::Web;
 
 pub use apply_error::{ApplyError, PoolFault};
+pub(in crate::master) use comparison::Comparison;
 pub(super) use control::Rights;
 pub(in crate::master) use deployments::{DeployFact, Job};
 pub use failure::RunError;

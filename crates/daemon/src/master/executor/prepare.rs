@@ -326,7 +326,7 @@ impl Context {
             generation,
             policy,
             trial,
-            share: None,
+            share: self.releases.share(pool),
         })
     }
 }

@@ -9,7 +9,7 @@ use super::generation::Generation;
 use super::pools::Pools;
 use super::provenance::is_alike;
 use forkyard_config::release::{LAST, Map, NEXT, Release, in_release};
-use forkyard_core::master::event::PoolId;
+use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_sys::identity::{self, Identity, become_user};
 use forkyard_sys::process::{self, Finding};
@@ -50,6 +50,8 @@ struct Wish {
     pool: PoolId,
     /// `None`: as before the first deployment.
     release: Option<PathBuf>,
+    /// The part of the requests that the new generation gets; `None`: all.
+    share: Option<u8>,
 }
 
 #[derive(Debug, Default)]
@@ -63,8 +65,12 @@ pub(in crate::master) struct Releases {
 
 impl Releases {
     /// Has the next preparation give a pool this release.
-    pub(in crate::master) fn want(&mut self, pool: PoolId, release: Option<PathBuf>) {
-        self.wish = Some(Wish { pool, release });
+    pub(in crate::master) fn want(&mut self, pool: PoolId, release: Option<PathBuf>, share: Option<u8>) {
+        self.wish = Some(Wish { pool, release, share });
+    }
+
+    pub(super) fn share(&self, pool: PoolId) -> Option<u8> {
+        self.wish.as_ref().filter(|wish| wish.pool == pool)?.share
     }
 
     pub(in crate::master) fn want_nothing(&mut self) {
@@ -218,6 +224,10 @@ fn same_link(generation: &Generation, release: &Release) -> bool {
 }
 
 impl Pools {
+    pub(in crate::master) fn serving_generation(&self, id: PoolId) -> Option<GenerationId> {
+        self.by_id.get(&id)?.serving
+    }
+
     /// Returns the release that a pool serves.
     pub(in crate::master) fn serving_release(&self, id: PoolId) -> Option<PathBuf> {
         let serving = self.by_id.get(&id)?.serving?;

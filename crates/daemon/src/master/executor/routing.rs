@@ -9,7 +9,7 @@ use super::processes::Who;
 use super::sources::Source;
 use super::spawner::{Purpose, Tidings};
 use super::{Executor, notices, slow};
-use forkyard_core::master::action::{Action, Fact};
+use forkyard_core::master::action::{Action, Fact, Notice};
 use forkyard_core::master::event::Ended;
 use forkyard_protocol::control::Answer;
 use forkyard_sys::process::Usage;
@@ -66,9 +66,16 @@ impl Executor {
                 context.pools.note(&mut context.handover, fact);
             }
             Action::Say(notice) => {
+                if let Notice::WorkerGone(worker, exit, _) = &notice
+                    && context.death(*worker, *exit).is_some()
+                    && let Some(death) = context.processes.deaths.get(worker)
+                {
+                    self.deployments.died(death.generation);
+                }
                 let is_reloading = self.reload.is_reloading();
                 notices::say(context, &self.preloaders, &self.programs, is_reloading, &notice);
             }
+            Action::Share { .. } => {}
             Action::Exit(outcome) => services.outcome = Some(outcome),
         }
         self.settle();

@@ -1,0 +1,140 @@
+//! Compares the two generations of a deployment by what their workers count
+//! ([`compare`](forkyard_core::release::compare) decides).
+
+use super::generation::Generation;
+use super::pools::Pools;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::{GenerationId, WorkerId};
+use forkyard_core::release::compare::{Compare, Events, Second, Verdict};
+use forkyard_core::release::reading::{Reading, Side};
+use forkyard_protocol::routes::RouteCounts;
+use forkyard_sys::clock;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(in crate::master) struct Comparison {
+    compare: Compare,
+    reading: Reading,
+    old: GenerationId,
+    new: GenerationId,
+    /// Workers whose start was counted.
+    started: BTreeSet<WorkerId>,
+    next: Tick,
+    events: [Events; 2],
+}
+
+impl Comparison {
+    /// Begins. Requests so far do not count. `percent`: the new generation's part of the requests.
+    pub(in crate::master) fn begin(
+        pools: &Pools,
+        (old, new): (GenerationId, GenerationId),
+        percent: u8,
+    ) -> Comparison {
+        let mut begun = Comparison {
+            compare: Compare::new(percent),
+            reading: Reading::default(),
+            old,
+            new,
+            started: BTreeSet::new(),
+            next: clock::now() + INTERVAL,
+            events: [Events::default(); 2],
+        };
+        for (side, id) in [(Side::Old, old), (Side::New, new)] {
+            let Some(generation) = pools.generations.get(&id) else {
+                continue;
+            };
+            begun.started.extend(generation.slots.values().copied());
+            if side == Side::Old {
+                read(generation, |slot, rows, other| {
+                    begun.reading.begin(number(id, slot), rows, other)
+                });
+            }
+        }
+        begun
+    }
+
+    pub(in crate::master) fn step(&mut self, percent: u8) {
+        self.compare.step(percent);
+    }
+
+    pub(in crate::master) fn next(&self) -> Tick {
+        self.next
+    }
+
+    pub(in crate::master) fn compared(&self) -> u64 {
+        self.compare.compared()
+    }
+
+    pub(in crate::master) fn is_suspicious(&self) -> bool {
+        self.compare.is_suspicious()
+    }
+
+    fn events_of(&mut self, id: GenerationId) -> Option<&mut Events> {
+        match id {
+            _ if id == self.old => Some(&mut self.events[0]),
+            _ if id == self.new => Some(&mut self.events[1]),
+            _ => None,
+        }
+    }
+
+    /// Counts a worker that died.
+    pub(super) fn died(&mut self, id: GenerationId) {
+        if let Some(events) = self.events_of(id) {
+            events.deaths += 1;
+        }
+    }
+
+    /// Counts a start that failed.
+    pub(in crate::master) fn failed(&mut self, id: GenerationId) {
+        if let Some(events) = self.events_of(id) {
+            events.starts += 1;
+            events.failed_starts += 1;
+        }
+    }
+
+    /// Takes what the workers have counted since the last time.
+    pub(in crate::master) fn second(&mut self, pools: &Pools) -> Verdict {
+        self.next = clock::now() + INTERVAL;
+        let mut second = Second::default();
+        for (side, id) in [(Side::Old, self.old), (Side::New, self.new)] {
+            let Some(generation) = pools.generations.get(&id) else {
+                continue;
+            };
+            let workers: Vec<WorkerId> = generation.slots.values().copied().collect();
+            let begun = workers.into_iter().filter(|worker| self.started.insert(*worker));
+            let begun = begun.count() as u64;
+            if let Some(events) = self.events_of(id) {
+                events.starts += begun;
+            }
+            let reading = &mut self.reading;
+            read(generation, |slot, rows, other| {
+                reading.worker(number(id, slot), side, rows, other, &mut second);
+            });
+        }
+        [second.events.old, second.events.new] = std::mem::take(&mut self.events);
+        self.compare.second(&second)
+    }
+}
+
+/// A number for a slot, whose counts each next worker there continues.
+fn number(id: GenerationId, slot: usize) -> u64 {
+    u64::from(id.0) << 32 | slot as u64
+}
+
+fn read(generation: &Generation, mut take: impl FnMut(usize, &[RouteCounts], &RouteCounts)) {
+    let Some(resources) = &generation.resources else {
+        return;
+    };
+    for slot in 0..resources.board.slots() {
+        let Some(counters) = resources.board.counters(slot) else {
+            continue;
+        };
+        let (rows, other) = counters.routes().read();
+        if other.requests > 0 || !rows.is_empty() {
+            take(slot, &rows, &other);
+        }
+    }
+}
