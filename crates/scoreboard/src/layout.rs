@@ -8,7 +8,7 @@
 //!
 //! | page | words in use | for |
 //! | --- | --- | --- |
-//! | header | 0–33, 64–511 | status, refusals, bits of slots |
+//! | header | 0–33, 63–511 | status, refusals, bits of slots |
 //! | slot | 0–511 | the present worker and its request |
 //! | gate | 0–494 | busy slots, saturated time, waits, refused requests, standing queue |
 //! | numbers | 0–1048, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
@@ -99,6 +99,8 @@ pub mod header {
     pub const PAST_REFUSED: usize = 16;
     pub const PAST_REFUSED_TOLD: usize = PAST_REFUSED + CAUSES;
     pub const PAST_REFUSED_SINCE: usize = PAST_REFUSED_TOLD + CAUSES;
+    /// The generation's part of the requests, as [`Turn`](super::super::turns::Turn).
+    pub const TURN: usize = 63;
     /// Bits that ask workers to exit, one per slot.
     pub const RETIRE: usize = 64;
     /// Bits of used slots.
@@ -325,7 +327,7 @@ mod tests {
             end = first + bytes / 8;
         }
         assert!(end <= slot::PROGRAM && slot::SAMPLE + slot::SAMPLE_WORDS <= PAGE_WORDS);
-        const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::RETIRE) };
+        const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::TURN) };
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
         const { assert!(gate::LIMIT < PAGE_WORDS) };

@@ -25,6 +25,7 @@ pub mod stage;
 pub mod standing;
 pub mod status;
 pub mod stopwatch;
+pub mod turns;
 
 pub use archive::Archive;
 pub use gate::Gate;

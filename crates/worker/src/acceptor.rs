@@ -8,6 +8,7 @@ use super::promotion::Promotion;
 use super::service::Service;
 use super::service_order::{LOOK_INTERVAL, ListenQueueState, RUN_INTERVAL};
 use super::stderr_errors;
+use super::turns::TurnQueues;
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::AcceptPause;
 use forkyard_sys::{Error, clock, socket};
@@ -22,7 +23,8 @@ pub(super) const QUEUE: u64 = 1;
 pub(super) const STOP_PIPE: u64 = 2;
 pub(super) const BACKEND: u64 = 3;
 pub(super) const PARKED: u64 = 4;
-pub(super) const FIRST_KEEPALIVE: u64 = 5;
+pub(super) const TURN: u64 = 5;
+pub(super) const FIRST_KEEPALIVE: u64 = 6;
 
 pub(super) const EVENTS: usize = 32;
 pub(super) const PROMPT: Duration = Duration::from_micros(10);
@@ -90,6 +92,8 @@ pub(super) struct Acceptor {
     pub(super) pause: AcceptPause,
     /// `None`: the pool has no lanes.
     pub(super) lanes: Option<Box<LaneQueues>>,
+    /// `None`: no other generation shares the pool's requests.
+    pub(super) turns: Option<TurnQueues>,
 }
 
 impl Acceptor {
@@ -98,7 +102,7 @@ impl Acceptor {
         service: &Service,
         slot: u32,
         stop_pipe: OwnedFd,
-        (queue_out, lanes): (OwnedFd, Option<LaneQueues>),
+        (queue_out, lanes, turns): (OwnedFd, Option<LaneQueues>, Option<TurnQueues>),
         accept_notify: OwnedFd,
     ) -> nix::Result<Acceptor> {
         let epoll = service.idle_watch.epoll();
@@ -108,6 +112,9 @@ impl Acceptor {
                 epoll.add(&service.listener, EpollEvent::new(EXCLUSIVE, LISTENER))?;
                 epoll.add(&queue_out, EpollEvent::new(EXCLUSIVE, QUEUE))?;
             }
+        }
+        if let Some(turns) = turns.as_ref().filter(|_| !service.router.is_there()) {
+            epoll.add(&turns.own_out, EpollEvent::new(EXCLUSIVE, TURN))?;
         }
         for end in lanes.iter().flat_map(LaneQueues::high_ends) {
             epoll.add(end, EpollEvent::new(EXCLUSIVE, PARKED))?;
@@ -131,6 +138,7 @@ impl Acceptor {
             gauge: Gauge::default(),
             pause: AcceptPause::default(),
             lanes: lanes.map(Box::new),
+            turns,
         })
     }
 
@@ -179,7 +187,7 @@ impl Acceptor {
             self.runs_since = idle_since;
             std::thread::yield_now();
         }
-        if idle_since.since(self.looked) < LOOK_INTERVAL {
+        if idle_since.since(self.looked) < LOOK_INTERVAL && self.has_turn(service, idle_since) {
             if let Some(work) = self.at_once(service) {
                 return work;
             }

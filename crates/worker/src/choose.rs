@@ -6,8 +6,8 @@
 //! the event.
 
 use super::acceptor::{
-    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PARKED, PROMPT, QUEUE, STOP_PIPE, Work,
-    epoll_timeout, poll_timeout,
+    Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PARKED, PROMPT, QUEUE, STOP_PIPE, TURN,
+    Work, epoll_timeout, poll_timeout,
 };
 use super::connection::Connection;
 use super::hand_off;
@@ -16,12 +16,14 @@ use super::promotion::{self, MasterMessage};
 use super::run_queue;
 use super::service::Service;
 use super::service_order::{self, ListenQueueState, Next, Waiting};
+use super::turns::requests_only;
 use forkyard_base::tick::Tick;
+use forkyard_scoreboard::turns;
 use forkyard_sys::clock;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{EpollEvent, EpollTimeout};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// How long a measurement of the backlog stays valid.
@@ -44,6 +46,7 @@ enum QueueMessage {
 struct Ready {
     listener: bool,
     queue: bool,
+    turn: bool,
     stop_pipe: bool,
     backend: bool,
     keepalive: Vec<usize>,
@@ -54,6 +57,7 @@ impl Ready {
         match token {
             LISTENER => self.listener = true,
             QUEUE => self.queue = true,
+            TURN => self.turn = true,
             STOP_PIPE => self.stop_pipe = true,
             BACKEND => self.backend = true,
             // Looked at whenever nothing else has work.
@@ -94,6 +98,11 @@ impl Acceptor {
                 let mut told = [PollFd::new(self.stop_pipe.as_fd(), PollFlags::POLLIN)];
                 let _ = poll(&mut told, poll_timeout(pause));
                 return None;
+            }
+        }
+        if self.turns.is_some() && !self.has_turn(service, now) {
+            if let Some(work) = self.leave_to_other(service, &events[..count], now) {
+                return work;
             }
         }
         self.looked = now;
@@ -140,6 +149,14 @@ impl Acceptor {
             };
             return Some(last.map_or(Work::Retire, Work::Connection));
         }
+        if ready.turn {
+            if let Some(connection) = self.take_turn(service, &mut ready, now) {
+                if may_sleep && (ready.listener || ready.queue) {
+                    service.idle_watch.wake_sibling();
+                }
+                return Some(Work::Connection(connection));
+            }
+        }
         if let Some(work) = self.choose(service, &mut ready, may_sleep, now) {
             return Some(work);
         }
@@ -176,6 +193,69 @@ impl Acceptor {
         let enough = (run_queue::MOST_IDLE, usual.at_once(processors));
         let (idle, begun) = pool_view::begun_within(&service.page.board, usual.counts_for(), now, enough);
         (begun >= enough.1).then(|| run_queue::look_again(idle))
+    }
+
+    /// Whether it is the turn of the worker's generation. Where requests are not shared, it always is.
+    pub(super) fn has_turn(&self, service: &Service, now: Tick) -> bool {
+        if self.turns.is_none() {
+            return true;
+        }
+        turns::turn(service.page.board.header()).is_none_or(|turn| turn.is_now(now))
+    }
+
+    /// Leaves requests to the other generation for a moment. `None`: the worker takes them now; `Some(None)`: look again.
+    fn leave_to_other(
+        &mut self,
+        service: &mut Service,
+        events: &[EpollEvent],
+        now: Tick,
+    ) -> Option<Option<Work>> {
+        let turns = self.turns.as_mut()?;
+        if std::mem::take(&mut turns.has_left) {
+            return None;
+        }
+        let (is_new, places) = requests_only(events)?;
+        let mut is_sent = false;
+        if !places.is_empty() && !turns.other_has_message() {
+            let mut keepalive = service.idle_watch.keepalive();
+            for place in &places {
+                keepalive.note(*place, Waiting { since: now, turn: 0 });
+            }
+            is_sent = keepalive.send_away(&places, turns.other_in.as_fd(), service.idle_watch.epoll()) > 0;
+            drop(keepalive);
+            service.publish_kept();
+        } else if is_new {
+            turns.wake_other();
+        } else {
+            return None;
+        }
+        turns.has_left = true;
+        turns.pause(self.stop_pipe.as_fd());
+        if !is_sent || !turns.other_has_message() {
+            return Some(None);
+        }
+        let taken = take_message(service, turns.other_out.as_fd(), clock::now());
+        let QueueMessage::Request(connection) = taken else {
+            return Some(None);
+        };
+        self.take_up(service);
+        Some(Some(Work::Connection(connection)))
+    }
+
+    /// Takes a message of the other generation: a request, or the wake-up for a new connection.
+    fn take_turn(&mut self, service: &mut Service, ready: &mut Ready, now: Tick) -> Option<Box<Connection>> {
+        let turns = self.turns.as_ref()?;
+        match take_message(service, turns.own_out.as_fd(), now) {
+            QueueMessage::Request(connection) => {
+                self.take_up(service);
+                Some(connection)
+            }
+            QueueMessage::Wake => {
+                ready.listener = true;
+                None
+            }
+            QueueMessage::Silent | QueueMessage::None => None,
+        }
     }
 
     /// Serves the oldest known request. `None`: a sibling took it.
@@ -220,7 +300,7 @@ impl Acceptor {
                     }
                     Err(failure) => return Some(Work::Failed(failure.to_string())),
                 },
-                Next::Queue => match self.take_message(service, now) {
+                Next::Queue => match take_message(service, self.queue_out.as_fd(), now) {
                     QueueMessage::Request(connection) => Some(connection),
                     QueueMessage::Wake => {
                         ready.listener = true;
@@ -296,35 +376,6 @@ impl Acceptor {
         line
     }
 
-    fn take_message(&mut self, service: &mut Service, now: Tick) -> QueueMessage {
-        let latest = hand_off::latest(&service.settings.pool, now);
-        let Some((note, connections)) = hand_off::receive(self.queue_out.as_fd(), latest) else {
-            return QueueMessage::None;
-        };
-        let (mut came, mut waiting) = (QueueMessage::Wake, note.waiting);
-        for (socket, expires) in connections {
-            let mut connection = service.connection(socket);
-            connection.client.spoken = note.is_spoken;
-            match expires {
-                Some(expires) => connection.expires = expires,
-                None => connection.asked = note.is_spoken,
-            }
-            match waiting.take() {
-                Some(waiting) => {
-                    connection.waiting = Some(waiting);
-                    came = QueueMessage::Request(connection);
-                }
-                None => {
-                    service.hold(connection, now);
-                    if matches!(came, QueueMessage::Wake) {
-                        came = QueueMessage::Silent;
-                    }
-                }
-            }
-        }
-        came
-    }
-
     fn close_expired(&self, service: &mut Service, now: Tick) {
         let expired = service.idle_watch.keepalive().take_expired(now);
         for connection in expired {
@@ -335,6 +386,35 @@ impl Acceptor {
         }
         service.publish_kept();
     }
+}
+
+fn take_message(service: &mut Service, queue_out: BorrowedFd<'_>, now: Tick) -> QueueMessage {
+    let latest = hand_off::latest(&service.settings.pool, now);
+    let Some((note, connections)) = hand_off::receive(queue_out, latest) else {
+        return QueueMessage::None;
+    };
+    let (mut came, mut waiting) = (QueueMessage::Wake, note.waiting);
+    for (socket, expires) in connections {
+        let mut connection = service.connection(socket);
+        connection.client.spoken = note.is_spoken;
+        match expires {
+            Some(expires) => connection.expires = expires,
+            None => connection.asked = note.is_spoken,
+        }
+        match waiting.take() {
+            Some(waiting) => {
+                connection.waiting = Some(waiting);
+                came = QueueMessage::Request(connection);
+            }
+            None => {
+                service.hold(connection, now);
+                if matches!(came, QueueMessage::Wake) {
+                    came = QueueMessage::Silent;
+                }
+            }
+        }
+    }
+    came
 }
 
 fn has_waiting(service: &Service) -> bool {

@@ -44,6 +44,9 @@ pub struct Settings {
     /// defaults, and so do forkyard-fpm's.
     #[serde(default)]
     pub records_faults: bool,
+    /// Which of the pool's two turn queues is the generation's, if two generations may share the pool's requests.
+    #[serde(default)]
+    pub turn: Option<u8>,
 }
 
 /// The soft limit on descriptors.
@@ -91,12 +94,15 @@ pub struct GenerationContext {
     pub group: Option<OwnedFd>,
     /// The ends of the lanes' two socket pairs; `None`: the pool has no lanes.
     pub lanes: Option<[OwnedFd; 4]>,
+    /// The ends of the two turn queues, each out and in; `None`: no other generation shares the requests.
+    pub turns: Option<[OwnedFd; 4]>,
     /// The access log (see [`forkyard_host::logs::Handout`]), if there is one.
     pub access: Option<OwnedFd>,
 }
 
 const CONTEXT_DESCRIPTORS: usize = 7;
 const LANE_DESCRIPTORS: usize = 4;
+const TURN_DESCRIPTORS: usize = 4;
 
 /// Descriptors of one worker.
 #[derive(Debug)]
@@ -144,7 +150,7 @@ impl GenerationContext {
             &self.board_writable,
             &self.board_readable,
         ];
-        let lanes = self.lanes.iter().flatten();
+        let lanes = self.lanes.iter().chain(&self.turns).flatten();
         let all = always
             .into_iter()
             .chain(&self.http)
@@ -166,7 +172,7 @@ impl GenerationContext {
         ];
         descriptors.extend(self.http);
         descriptors.extend(self.group);
-        descriptors.extend(self.lanes.into_iter().flatten());
+        descriptors.extend(self.lanes.into_iter().chain(self.turns).flatten());
         descriptors.extend(self.access);
         (self.settings, descriptors)
     }
@@ -183,8 +189,11 @@ impl GenerationContext {
         let has_group = needs_entrance(&settings.pool);
         let has_lanes = settings.pool.lanes.is_some();
         let lanes = if has_lanes { LANE_DESCRIPTORS } else { 0 };
-        let others = CONTEXT_DESCRIPTORS + usize::from(has_http) + usize::from(has_group) + lanes;
+        let turns = settings.turn.map_or(0, |_| TURN_DESCRIPTORS);
+        let others = CONTEXT_DESCRIPTORS + usize::from(has_http) + usize::from(has_group) + lanes + turns;
         let access = (descriptors.len() > others).then(|| descriptors.pop()).flatten();
+        let first = descriptors.len().saturating_sub(turns);
+        let turns = <[OwnedFd; TURN_DESCRIPTORS]>::try_from(descriptors.split_off(first)).ok();
         let first = descriptors.len().saturating_sub(lanes);
         let lanes = <[OwnedFd; LANE_DESCRIPTORS]>::try_from(descriptors.split_off(first)).ok();
         let group = has_group.then(|| descriptors.pop()).flatten();
@@ -213,6 +222,7 @@ impl GenerationContext {
             http,
             group,
             lanes,
+            turns,
             access,
         })
     }

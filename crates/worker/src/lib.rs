@@ -52,6 +52,7 @@ mod tally;
 pub mod timeout_response;
 mod transfer;
 mod triage;
+mod turns;
 mod unrun;
 mod wear;
 

@@ -15,6 +15,7 @@ use super::router_channel::Router;
 use super::service::{NoRequest, Service};
 use super::stderr_errors;
 use super::timeout_response::install_handlers;
+use super::turns::TurnQueues;
 use super::{EXIT_SOFTWARE, Runtime};
 use forkyard_base::tick::Tick;
 use forkyard_config::{Pool, ProcessManager};
@@ -112,12 +113,13 @@ impl Worker {
     ///
     /// # Errors
     /// A system call failed; the process must exit.
-    pub fn begin(context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
+    pub fn begin(mut context: GenerationContext, own: WorkerContext) -> Result<Worker, Error> {
         stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
         install_handlers(&context, own.slot);
         let page = Page::open(&context, own.slot)?;
         let slots = context.settings.slots as usize;
+        let turns = TurnQueues::of(&mut context);
         let lanes = match context.settings.pool.lanes {
             Some(_) => LaneMapping::map(context.board_writable.as_fd(), slots)?,
             None => None,
@@ -141,7 +143,7 @@ impl Worker {
             &service,
             own.slot,
             own.stop_pipe,
-            (context.queue_out, lanes),
+            (context.queue_out, lanes, turns),
             context.accept_notify,
         )
         .named("epoll_ctl", "")?;

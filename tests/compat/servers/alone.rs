@@ -263,6 +263,7 @@ fn settings(setup: &Setup, socket: &Path, php_ini: PathBuf) -> Settings {
         restart_mark: None,
         release: None,
         records_faults: false,
+        turn: None,
         pool: pool.into(),
         identity: Some(identity),
         started: 0,

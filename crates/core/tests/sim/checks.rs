@@ -287,7 +287,9 @@ impl World {
         // A measured length of zero that is contradicted repeatedly is ignored.
         let needed = queued.unwrap_or(1).max(1).saturating_sub(ready);
         // If the queue can't be measured, work that arrives during a doubt seems to have waited.
-        let mistaken = queued.is_none() && self.now.since(self.tally.last_deadline) <= DOUBT;
+        // A worker that was doubted before, and has had no work since, is ignored.
+        let is_recent = self.now.since(self.tally.last_deadline) <= DOUBT;
+        let mistaken = queued.is_none() && (is_recent || self.may_share);
         if made > needed
             && !mistaken
             && ondemand

@@ -186,6 +186,7 @@ pub(crate) struct World {
     pub(crate) successions: u32,
     pub(crate) reforks: u32,
     pub(crate) shares: u32,
+    pub(crate) may_share: bool,
     pub(crate) journal: Option<Vec<String>>,
     pub(crate) failure: Option<String>,
 }
@@ -193,6 +194,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(mut random: Random, scenario: Scenario, verbose: bool) -> World {
         let start = Tick::ZERO + random.millis(1_000, 100_000);
+        let may_share = scenario.shares;
         World {
             random,
             scenario,
@@ -220,6 +222,7 @@ impl World {
             successions: 0,
             reforks: 0,
             shares: 0,
+            may_share,
             journal: verbose.then(Vec::new),
             failure: None,
         }

@@ -86,9 +86,11 @@ impl Plan {
         }
         let queue = names::queue(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
         let lanes = names::lanes(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
+        let turns = names::turns(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
         self.pools.push(SavedPool {
             has_queue: pool.has_queue && queue == [true, true],
             has_lanes: pool.has_lanes && lanes == [true; 4],
+            has_turns: pool.has_turns && turns == [true; 4],
             http: (pool.http.clone())
                 .filter(|_| facts.kinds.get(&names::http(pool.id)) == Some(&Kind::Listener)),
             ..pool.clone()
@@ -258,6 +260,7 @@ mod tests {
                 serving: Some(4),
                 has_queue: true,
                 has_lanes: false,
+                has_turns: false,
                 http: None,
                 counters: PoolCounters::default(),
                 release: None,

@@ -114,6 +114,7 @@ mod tests {
             serving: Some(serving),
             has_queue: false,
             has_lanes: false,
+            has_turns: false,
             counters: PoolCounters::default(),
             release: None,
             had: None,

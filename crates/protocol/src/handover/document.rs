@@ -76,6 +76,8 @@ pub struct SavedPool {
     pub has_queue: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_lanes: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_turns: bool,
     /// Counters of generations that are gone.
     #[serde(default)]
     #[serde(rename = "tally")]

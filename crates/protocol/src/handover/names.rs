@@ -34,6 +34,11 @@ pub fn lanes(pool: u32) -> [String; 4] {
     ["h0", "h1", "l0", "l1"].map(|end| format!("p{pool}.q{end}"))
 }
 
+/// The ends of a pool's turn queues: out and in of each.
+pub fn turns(pool: u32) -> [String; 4] {
+    ["t0", "t1", "t2", "t3"].map(|end| format!("p{pool}.{end}"))
+}
+
 pub fn board(generation: u32) -> String {
     format!("g{generation}.b")
 }

@@ -168,6 +168,8 @@ impl Context {
         generation.choice = choice;
         generation.set_tell_crowded(true);
         generation.set_quiet_wish();
+        // A deployment begins again by the command.
+        generation.set_turn(None);
         generation.try_open_app_log();
         self.pools.generations.insert(id, generation);
         let has_preloader = programs.adopt(self, &left, descriptors).unwrap_or_else(|error| {
@@ -245,6 +247,11 @@ impl Pools {
             true => Some([take(&a)?, take(&b)?, take(&c)?, take(&d)?].map(Guarded::with_descriptors)),
             false => None,
         };
+        let [a, b, c, d] = names::turns(pool.id);
+        let turns = match pool.has_turns {
+            true => Some([take(&a)?, take(&b)?, take(&c)?, take(&d)?].map(Guarded::with_descriptors)),
+            false => None,
+        };
         let known = in_force.pool(&pool.name);
         let backlog = known.map_or(-1, |known| known.listen.backlog);
         let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
@@ -255,6 +262,7 @@ impl Pools {
             listener: Some(listener?),
             queue,
             lanes,
+            turns,
             left_at: pool.had.map(|had| Tick::from_nanos(had.left_at)),
             had: pool.had,
             ..RunningPool::default()

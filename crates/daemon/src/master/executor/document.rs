@@ -147,6 +147,7 @@ impl<'e> LeftState<'e> {
             all.extend(pool.named_http(*id));
             all.extend(pool.named_queue(*id));
             all.extend(pool.named_lanes(*id));
+            all.extend(pool.named_turns(*id));
         }
         for (id, listener) in self.reporters.listeners() {
             all.push((names::status(id.0), &listener.socket));
@@ -195,6 +196,7 @@ impl Pools {
             serving: manager.serving(id).map(|generation| generation.0),
             has_queue: pool.queue.is_some(),
             has_lanes: pool.lanes.is_some(),
+            has_turns: pool.turns.is_some(),
             counters,
             release: pool.serving.and_then(|id| self.generations.get(&id)?.release()),
             had: self.had(pool),

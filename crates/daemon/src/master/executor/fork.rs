@@ -229,7 +229,8 @@ impl Context {
         self.handover.keep(generation.named(id));
         self.handover.generation_changed(id);
         self.open_queue(pool)?;
-        self.open_lanes(id)
+        self.open_lanes(id)?;
+        self.open_turns(id)
     }
 }
 
@@ -308,10 +309,15 @@ impl Pools {
         match &pool.listener {
             Some(listener) => {
                 let http = pool.http.as_ref().map(|http| &*http.socket);
-                generation.context(&listener.socket, http, (queue, pool.lanes.as_ref()))
+                generation.context(
+                    &listener.socket,
+                    http,
+                    queue,
+                    (pool.lanes.as_ref(), pool.turns.as_ref()),
+                )
             }
             // Its workers get their connections from a router.
-            None => generation.context(&null()?, None, (queue, None)),
+            None => generation.context(&null()?, None, queue, (None, None)),
         }
     }
 }

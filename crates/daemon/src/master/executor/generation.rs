@@ -18,6 +18,7 @@ use forkyard_protocol::handover::names;
 use forkyard_runtimes::http::Share;
 use forkyard_scoreboard::header::Wish;
 use forkyard_scoreboard::layout::{header as field, slot as slot_field};
+use forkyard_scoreboard::turns::Turn;
 use forkyard_scoreboard::{Board, header, refusals, slot_reader};
 use forkyard_sys::fd::{copy, one_way, set_nonblocking, set_send_buffer, socket_pair};
 use forkyard_sys::guarded::Guarded;
@@ -41,6 +42,8 @@ pub(super) struct Generation {
     pub(super) resources: Option<Box<Resources>>,
     /// Kept here because there may be no scoreboard yet.
     pub(super) notify: WakeOnAccept,
+    /// Its part of the pool's requests; `None`: all. Kept here as `notify`.
+    pub(super) turn: Option<Turn>,
     pub(super) slots: HashMap<u32, WorkerId>,
     pub(super) make: Make,
     access: Option<OwnedFd>,
@@ -184,6 +187,7 @@ impl Generation {
             unreplaced: 0,
             secrets: BTreeMap::new(),
             share: None,
+            turn: None,
             choice: None,
             logged_choice: None,
         };
@@ -240,6 +244,7 @@ impl Generation {
         self.set_wake_on_accept(self.notify);
         self.set_tell_crowded(true);
         self.set_quiet_wish();
+        self.set_turn(self.turn);
         Ok(())
     }
 
@@ -334,7 +339,8 @@ impl Generation {
         &self,
         listener: &OwnedFd,
         http: Option<&OwnedFd>,
-        (queue, lanes): (&(Guarded, Guarded), Option<&[Guarded; 4]>),
+        queue: &(Guarded, Guarded),
+        (lanes, turns): (Option<&[Guarded; 4]>, Option<&[Guarded; 4]>),
     ) -> Result<GenerationContext, Error> {
         let pipes = self.connected()?;
         let memory = self.resources.as_ref().ok_or_else(closed)?.board.memory();
@@ -345,10 +351,11 @@ impl Generation {
         let http = http.filter(|_| self.settings.pool.http_listen.is_some());
         let access = pipes.access.as_ref();
         let lanes = lanes.filter(|_| settings.pool.lanes.is_some());
-        let lanes = match lanes {
-            Some([a, b, c, d]) => Some([copy(a)?, copy(b)?, copy(c)?, copy(d)?]),
-            None => None,
+        let four = |ends: Option<&[Guarded; 4]>| match ends {
+            Some([a, b, c, d]) => Ok::<_, Error>(Some([copy(a)?, copy(b)?, copy(c)?, copy(d)?])),
+            None => Ok(None),
         };
+        let (lanes, turns) = (four(lanes)?, four(turns.filter(|_| settings.turn.is_some()))?);
         Ok(GenerationContext {
             settings,
             listener: copy(listener)?,
@@ -361,6 +368,7 @@ impl Generation {
             http: http.map(copy).transpose()?,
             group: group.map(OwnedFd::from),
             lanes,
+            turns,
             access: access.map(|handout| copy(handout.shelf())).transpose()?,
         })
     }

@@ -57,6 +57,7 @@ mod routes;
 mod routing;
 mod saturation;
 mod snapshot;
+mod turns;
 
 mod counters;
 mod fd_store;

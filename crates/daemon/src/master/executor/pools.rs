@@ -64,6 +64,8 @@ pub(super) struct RunningPool {
     pub(super) queue: Option<(Guarded, Guarded)>,
     /// The ends of the lanes' queues.
     pub(super) lanes: Option<[Guarded; 4]>,
+    /// The ends of the turn queues, each out and in.
+    pub(super) turns: Option<[Guarded; 4]>,
     pub(super) watched: bool,
     /// The generation that the core got last.
     pub(super) latest: Option<GenerationId>,
@@ -185,6 +187,7 @@ impl Context {
             return;
         };
         self.close_lanes(generation.pool);
+        self.empty_turns(generation.pool, generation.settings.turn);
         generation.rest_app_log(&mut self.services.sources);
         self.services.cause(Effect::GenerationDropped(id));
         if generation.share.is_some() {
@@ -219,7 +222,10 @@ impl Context {
             }
             let http = pool.http.iter().map(|_| names::http(id.0));
             let listener = std::iter::once(names::listener(id.0));
-            let queues = names::queue(id.0).into_iter().chain(names::lanes(id.0));
+            let queues = names::queue(id.0)
+                .into_iter()
+                .chain(names::lanes(id.0))
+                .chain(names::turns(id.0));
             self.handover.unkeep(listener.chain(http).chain(queues));
         }
     }
@@ -537,6 +543,7 @@ impl Services {
             restart_mark: None,
             release: None,
             records_faults: !self.speaks_as_fpm,
+            turn: None,
         }
     }
 }

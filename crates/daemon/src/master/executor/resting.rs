@@ -12,6 +12,7 @@ use super::services::Services;
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::resting::{Holder, Holdings};
 use forkyard_protocol::handover::names;
+use forkyard_sys::fd::unread;
 use forkyard_sys::socket::{self, Readiness};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -100,6 +101,13 @@ impl Pools {
             ends.iter().flatten().for_each(|end| services.sources.forget(end));
             handover.pool_changed(id);
             handover.unkeep(names::lanes(id.0));
+        }
+        if let Some(ends) = &pool.turns
+            && ends.iter().all(|end| unread(end.as_fd()) == 0)
+        {
+            pool.turns = None;
+            handover.pool_changed(id);
+            handover.unkeep(names::turns(id.0));
         }
         let Some((out, _)) = &pool.queue else { return };
         if socket::wait(out.as_fd(), Readiness::Readable, Duration::ZERO).unwrap_or(true) {

@@ -1,0 +1,118 @@
+//! The turn queues of a pool whose requests two generations may share: a socket pair for each, over which workers of the
+//! other generation wake its workers and pass requests.
+
+use super::context::Context;
+use super::generation::Generation;
+use super::handover::Named;
+use super::pools::RunningPool;
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_protocol::handover::names;
+use forkyard_scoreboard::turns::{Turn, set_turn};
+use forkyard_sys::Error;
+use forkyard_sys::fd::{receive_with, send_with, socket_pair, unread};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::process::{self, Finding};
+use nix::sys::socket::SockType;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+/// More messages are never in a queue.
+const MOST_MESSAGES: usize = 4 * 1_024;
+/// A message of the hand-off queue is shorter.
+const NOTE_BYTES: usize = 4 * 1_024;
+
+impl RunningPool {
+    /// The ends of the turn queues in the descriptor store.
+    pub(super) fn named_turns(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
+        let turns = self.turns.iter().filter(|_| self.listener.is_some());
+        turns.flat_map(move |ends| names::turns(id.0).into_iter().zip(ends.iter().map(|end| &**end)))
+    }
+}
+
+impl Generation {
+    /// Publishes its part of the pool's requests.
+    pub(super) fn set_turn(&self, turn: Option<Turn>) {
+        if let Some(resources) = &self.resources {
+            set_turn(resources.board.header(), turn);
+        }
+    }
+}
+
+impl Context {
+    /// Creates a pool's turn queues, if its generations may share requests.
+    pub(super) fn open_turns(&mut self, id: GenerationId) -> Result<(), Error> {
+        let Some(generation) = self.pools.generations.get(&id) else {
+            return Ok(());
+        };
+        let (pool_id, may_share) = (generation.pool, generation.settings.turn.is_some());
+        let Some(pool) = self.pools.by_id.get_mut(&pool_id).filter(|_| may_share) else {
+            return Ok(());
+        };
+        if pool.turns.is_some() {
+            return Ok(());
+        }
+        let (first, second) = (
+            socket_pair(SockType::SeqPacket)?,
+            socket_pair(SockType::SeqPacket)?,
+        );
+        pool.turns = Some([first.0, first.1, second.0, second.1].map(Guarded::with_descriptors));
+        self.handover.keep(pool.named_turns(pool_id));
+        self.handover.pool_changed(pool_id);
+        Ok(())
+    }
+
+    /// Publishes the parts of two generations. `None`: the requests are no longer shared.
+    pub(super) fn set_shares(&mut self, old: GenerationId, new: GenerationId, percent: Option<u8>) {
+        let mut pool = None;
+        for (id, is_new) in [(old, false), (new, true)] {
+            if let Some(generation) = self.pools.generations.get_mut(&id) {
+                generation.turn = percent.map(|percent| Turn { is_new, percent });
+                generation.set_turn(generation.turn);
+                pool = Some(generation.pool);
+            }
+        }
+        if let Some(pool) = pool.filter(|_| percent.is_none()) {
+            for turn in [0, 1] {
+                self.empty_turns(pool, Some(turn));
+            }
+        }
+    }
+
+    /// Moves the requests in a generation's turn queue to the hand-off queue. A child does that: the close of a client's
+    /// connection can block.
+    pub(super) fn empty_turns(&mut self, id: PoolId, turn: Option<u8>) {
+        let Some(pool) = self.pools.by_id.get(&id) else {
+            return;
+        };
+        let out = pool
+            .turns
+            .as_ref()
+            .zip(turn)
+            .map(|(ends, turn)| &ends[usize::from(turn % 2) * 2]);
+        let (Some(out), Some((_, queue_in))) = (out, &pool.queue) else {
+            return;
+        };
+        if unread(out.as_fd()) == 0 {
+            return;
+        }
+        let kept = [out.as_fd(), queue_in.as_fd()];
+        let is_moved = process::within_a_moment_with(&pool.name, &kept, || {
+            for _ in 0..MOST_MESSAGES {
+                let mut note = [0; NOTE_BYTES];
+                let Ok(received) = receive_with(kept[0], &mut note, false) else {
+                    break;
+                };
+                let sockets: Vec<RawFd> = received.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+                if !sockets.is_empty() && send_with(kept[1], &note[..received.bytes], &sockets).is_err() {
+                    break;
+                }
+            }
+            Finding::from(Vec::new())
+        });
+        if is_moved.is_none() {
+            log::error!(
+                "[pool {}] requests that waited for a generation are lost",
+                pool.name
+            );
+        }
+    }
+}
