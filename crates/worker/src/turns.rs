@@ -83,3 +83,7 @@ pub(super) fn requests_only(events: &[EpollEvent]) -> Option<(bool, Vec<usize>)>
     let is_new = events.iter().any(|event| event.data() == LISTENER);
     Some((is_new, places.map(|place| place as usize).collect()))
 }
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;

@@ -69,6 +69,7 @@ impl Alone {
             http: None,
             group: None,
             lanes: None,
+            turns: None,
             access: None,
         };
 
