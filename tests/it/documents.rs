@@ -71,6 +71,7 @@ fn check(text: &str) -> Result<(), String> {
     fs::create_dir(&checks).expect("mkdir");
     let text = text
         .replace("/srv/app", &application.display().to_string())
+        .replace("/srv/shop/current", &application.display().to_string())
         .replace("/srv/blog", &application.display().to_string())
         .replace("/srv/sites", &checks.display().to_string())
         .replace("/srv/checks", &checks.display().to_string());

@@ -275,6 +275,7 @@ mod tests {
                 rests: false,
                 programs: Vec::new(),
                 release: None,
+                turn: None,
                 places: 0,
                 workers: vec![worker(0, 0, 100), worker(1, 2, 101)],
             }],

@@ -132,6 +132,7 @@ mod tests {
             workers: Vec::new(),
             programs: Vec::new(),
             release: None,
+            turn: None,
             places: 0,
         }
     }

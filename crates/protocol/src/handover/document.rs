@@ -132,6 +132,9 @@ pub struct SavedGeneration {
     /// The release that it serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<PathBuf>,
+    /// Its turn queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u8>,
     /// The number of places for its program's processes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub places: u32,

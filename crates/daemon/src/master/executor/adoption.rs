@@ -154,6 +154,7 @@ impl Context {
         let settings = self.services.settings(&pool, global, &mut HashMap::new());
         let mut settings = settings.map_err(|fault| ApplyError::Pool(left.name.clone(), fault))?;
         settings = self.adopted_release(settings, left.release.as_deref());
+        settings.turn = left.turn;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = open_access_log(&pool).ok().flatten();
         let resources = resources(&left, &pool.application, access.as_ref(), descriptors)?;

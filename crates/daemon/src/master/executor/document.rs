@@ -132,6 +132,7 @@ impl<'e> LeftState<'e> {
             workers: self.context.pools.worker_entries(generation),
             programs: self.programs.programs_left(id),
             release: generation.release(),
+            turn: generation.settings.turn,
             places: generation
                 .share
                 .as_ref()

@@ -310,12 +310,13 @@ impl Pools {
         &mut self,
         handover: &mut Handover,
         pool: PoolId,
-        settings: Settings,
+        mut settings: Settings,
         access: Option<OwnedFd>,
         slow_log: Option<File>,
     ) -> GenerationId {
         self.last_generation += 1;
         let id = GenerationId(self.last_generation);
+        settings.turn = settings.pool.release.as_ref().map(|_| self.next_turn(pool));
         let mut generation = Generation::new(pool, settings, access);
         generation.open_logs(slow_log);
         if let Some(had) = self.by_id.get_mut(&pool).and_then(|pool| pool.had.take()) {
@@ -325,6 +326,13 @@ impl Pools {
         // A pool's first generation serves when it can.
         handover.pool_changed(pool);
         id
+    }
+
+    /// Returns the turn queue that the serving generation of a pool doesn't have.
+    fn next_turn(&self, pool: PoolId) -> u8 {
+        let serving = self.by_id.get(&pool).and_then(|pool| pool.serving);
+        let serving = serving.and_then(|id| self.generations.get(&id)?.settings.turn);
+        serving.map_or(0, |turn| 1 - turn % 2)
     }
 
     pub(super) fn serves(&mut self, pool: PoolId, generation: GenerationId) {

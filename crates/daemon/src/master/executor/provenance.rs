@@ -139,6 +139,7 @@ pub(super) fn is_alike(now: &Settings, wanted: &Settings) -> bool {
         identity: now.identity.clone(),
         pool: now.pool.clone(),
         release: now.release.clone(),
+        turn: now.turn,
         ..wanted.clone()
     };
     let release = |settings: &Settings| settings.release.as_ref().map(|map| map.release().to_owned());

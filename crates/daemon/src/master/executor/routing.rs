@@ -76,7 +76,6 @@ impl Executor {
                 let is_reloading = self.reload.is_reloading();
                 notices::say(context, &self.preloaders, &self.programs, is_reloading, &notice);
             }
-            Action::Share { .. } => {}
             Action::Exit(outcome) => services.outcome = Some(outcome),
         }
         self.settle();
