@@ -3,7 +3,7 @@
 use super::*;
 use crate::context::{GenerationContext, Settings, WorkerContext};
 use crate::request::Request;
-use crate::{Runtime, run};
+use crate::{Concurrent, Runtime, When, run};
 use fastcgi::Request as ClientRequest;
 use forkyard_config::ProcessManager;
 use forkyard_config::{LogLevel, Pool};
@@ -12,6 +12,7 @@ use forkyard_scoreboard::header;
 use forkyard_scoreboard::turns::{Turn, set_turn};
 use forkyard_sys::clock;
 use forkyard_sys::fd::{pipe, receive_with, socket_pair};
+use forkyard_sys::socket::readable_of;
 use nix::sys::socket::SockType;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,6 +20,9 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 
 const WORKERS: u32 = 2;
+/// Kinds of a worker's events.
+const REQUEST: u32 = 1;
+const END: u32 = 7;
 
 struct Names(&'static [u8]);
 
@@ -26,6 +30,40 @@ impl Runtime for Names {
     fn answer(&mut self, request: &mut Request<'_>) {
         let _ = request.write(b"Content-Type: text/plain\r\n\r\n");
         let _ = request.write(self.0);
+    }
+}
+
+type Serve = fn(GenerationContext, WorkerContext, &'static [u8]) -> i32;
+
+/// A worker with one request at a time, and one with several.
+const KINDS: [Serve; 2] = [
+    |context, own, name| run(context, own, &mut Names(name)),
+    serve_several,
+];
+
+fn serve_several(context: GenerationContext, own: WorkerContext, name: &'static [u8]) -> i32 {
+    let mut worker = Concurrent::begin(context, own).unwrap();
+    let (bell, _ringer) = pipe(true).unwrap();
+    let answer = [&b"Content-Type: text/plain\r\n\r\n"[..], name].concat();
+    loop {
+        let (events, is_more) = worker.turn();
+        let events = events.to_vec();
+        let mut rest = &events[..];
+        while !rest.is_empty() {
+            let number = |at: usize| u32::from_ne_bytes(rest[at..at + 4].try_into().unwrap());
+            let token = u64::from_ne_bytes(rest[8..16].try_into().unwrap());
+            match number(0) {
+                REQUEST => {
+                    let _ = worker.send(token, &answer, When::Last);
+                }
+                END => return worker.exit_code(),
+                _ => {}
+            }
+            rest = &rest[16 + number(4) as usize..];
+        }
+        if !is_more {
+            readable_of(&[worker.descriptor()], bell.as_fd(), Duration::from_secs(1));
+        }
     }
 }
 
@@ -75,7 +113,7 @@ impl Site {
         }
     }
 
-    fn start(&mut self, side: Side) {
+    fn start(&mut self, side: Side, serve: Serve) {
         for slot in 0..WORKERS {
             let copy = |fd: &OwnedFd| fd.try_clone().unwrap();
             let board = &self.boards[side as usize];
@@ -126,7 +164,7 @@ impl Site {
                 channel: None,
             };
             let name: &[u8] = if side == Side::New { b"NEW" } else { b"OLD" };
-            let worker = std::thread::spawn(move || run(context, own, &mut Names(name)));
+            let worker = std::thread::spawn(move || serve(context, own, name));
             self.workers.push((worker, stop));
             self.held.extend([accept_out, messages_out]);
         }
@@ -209,57 +247,64 @@ fn ask_in_turns(mut ask: impl FnMut() -> Side, percent: u8, turns: usize) -> [us
 
 #[test]
 fn each_generation_answers_in_its_turn() {
-    for keep in [false, true] {
-        let mut site = Site::new(Some(30));
-        site.start(Side::Old);
-        site.start(Side::New);
-        let mut kept = site.connect();
-        let [right, wrong] = ask_in_turns(
-            || match keep {
+    for (kind, serve) in KINDS.into_iter().enumerate() {
+        for keep in [false, true] {
+            let mut site = Site::new(Some(30));
+            site.start(Side::Old, serve);
+            site.start(Side::New, serve);
+            let mut kept = site.connect();
+            let asks = || match keep {
                 true => ask(&mut kept, true),
                 false => ask(&mut site.connect(), false),
-            },
-            30,
-            300,
-        );
-        // A worker that is not scheduled for a moment loses a request to the other generation.
-        assert!(wrong * 5 < right, "keep {keep}: {right} right, {wrong} wrong");
-        eprintln!("keep {keep}: {right} right, {wrong} wrong");
+            };
+            let [right, wrong] = ask_in_turns(asks, 30, 200);
+            eprintln!("kind {kind}, keep {keep}: {right} right, {wrong} wrong");
+            // A worker that is not scheduled for a moment loses a request to the other generation.
+            assert!(
+                wrong * 5 < right,
+                "kind {kind}, keep {keep}: {right} right, {wrong} wrong"
+            );
+            drop(kept);
+            site.end();
+        }
+    }
+}
+
+#[test]
+fn a_generation_without_workers_costs_a_request_a_moment_and_loses_none() {
+    for serve in KINDS {
+        let mut site = Site::new(Some(100));
+        site.start(Side::Old, serve);
+        let mut kept = site.connect();
+        for _ in 0..50 {
+            assert_eq!(ask(&mut kept, true), Side::Old);
+            assert_eq!(ask(&mut site.connect(), false), Side::Old);
+        }
+        let mut bytes = [0; 64];
+        while let Ok(message) = receive_with(site.turns[2].as_fd(), &mut bytes, false) {
+            assert!(message.descriptors.is_empty(), "a connection is left");
+            if message.bytes == 0 {
+                break;
+            }
+        }
         drop(kept);
         site.end();
     }
 }
 
 #[test]
-fn a_generation_without_workers_costs_a_request_a_moment_and_loses_none() {
-    let mut site = Site::new(Some(100));
-    site.start(Side::Old);
-    let mut kept = site.connect();
-    for _ in 0..50 {
-        assert_eq!(ask(&mut kept, true), Side::Old);
-        assert_eq!(ask(&mut site.connect(), false), Side::Old);
-    }
-    let mut bytes = [0; 64];
-    while let Ok(message) = receive_with(site.turns[2].as_fd(), &mut bytes, false) {
-        assert!(message.descriptors.is_empty(), "a connection is left");
-        if message.bytes == 0 {
-            break;
-        }
-    }
-    site.end();
-}
-
-#[test]
 fn a_kept_connection_stays_where_requests_are_not_shared() {
-    let mut site = Site::new(Some(50));
-    site.start(Side::Old);
-    site.start(Side::New);
-    site.share(None);
-    let mut kept = site.connect();
-    let first = ask(&mut kept, true);
-    for _ in 0..300 {
-        assert_eq!(ask(&mut kept, true), first);
+    for serve in KINDS {
+        let mut site = Site::new(Some(50));
+        site.start(Side::Old, serve);
+        site.start(Side::New, serve);
+        site.share(None);
+        let mut kept = site.connect();
+        let first = ask(&mut kept, true);
+        for _ in 0..300 {
+            assert_eq!(ask(&mut kept, true), first);
+        }
+        drop(kept);
+        site.end();
     }
-    drop(kept);
-    site.end();
 }

@@ -5,6 +5,7 @@ use super::super::hand_off::{self, Departing};
 use super::super::service_order::Waiting;
 use super::super::stderr_errors;
 use super::accepting::{Choice, OwnLoad};
+use super::other::Queue;
 use super::sources::{EDGE, LISTENER};
 use super::state::WorkerState;
 use crate::pool_view;
@@ -23,6 +24,7 @@ const ONE_OF_ALL: EpollFlags = EDGE.union(EpollFlags::EPOLLEXCLUSIVE);
 
 impl WorkerState {
     pub(super) fn take_work(&mut self, now: Tick) {
+        self.take_back(now);
         for _ in 0..AT_ONCE {
             if !self.has_room() {
                 return;
@@ -35,25 +37,36 @@ impl WorkerState {
                     self.read(index, now);
                 }
             } else if self.accepting.queue_is_ready {
-                self.take_message(now);
+                self.accepting.queue_is_ready = self.take_message(Queue::HandOff, now);
+            } else if self.accepting.turn_is_ready {
+                self.accepting.turn_is_ready = self.take_message(Queue::Turn, now);
             } else if !self.accept_one(now) {
                 return;
             }
         }
     }
 
-    fn take_message(&mut self, now: Tick) {
+    /// Takes a message of a queue. Returns false if there is none.
+    pub(super) fn take_message(&mut self, queue: Queue, now: Tick) -> bool {
         let latest = hand_off::latest(&self.settings.pool, now);
-        let Some((note, connections)) = hand_off::receive(self.sources.queue_out.as_fd(), latest) else {
-            self.accepting.queue_is_ready = false;
-            return;
+        let queue_out = match (queue, &self.sources.turns) {
+            (Queue::HandOff, _) => &self.sources.queue_out,
+            (Queue::Turn, Some(turns)) => &turns.own_out,
+            (Queue::OtherTurn, Some(turns)) => &turns.other_out,
+            (Queue::Turn | Queue::OtherTurn, None) => return false,
         };
+        let Some((note, connections)) = hand_off::receive(queue_out.as_fd(), latest) else {
+            return false;
+        };
+        let mut is_poke = true;
         for (socket, expires) in connections {
+            is_poke = false;
             let index = self.take_in(socket, now);
             let client = &mut self.clients[index];
             if let Some(link) = &mut client.link {
                 link.socket.spoken = note.is_spoken;
                 link.waits_since = note.waiting.map(|waiting| waiting.since);
+                link.has_turn = queue != Queue::HandOff;
             }
             if let (Some(due), Some(connection)) = (expires, &mut client.connection) {
                 connection.expect_by(due);
@@ -61,11 +74,18 @@ impl WorkerState {
             self.heed_deadline(index);
             self.read(index, now);
         }
+        if is_poke && queue == Queue::Turn {
+            (self.accepting.is_ready, self.accepting.is_poked) = (true, true);
+        }
         self.publish_kept();
+        true
     }
 
     /// Accepts a connection unless a sibling has less to do. Returns false if there is none to take.
     fn accept_one(&mut self, now: Tick) -> bool {
+        if self.sources.turns.is_some() && self.leaves_to_other(now) {
+            return false;
+        }
         let own = OwnLoad {
             in_flight: self.capacity.in_flight,
             connections: self.clients.held(),
@@ -95,7 +115,7 @@ impl WorkerState {
                 socket
             }
             Ok(None) => {
-                self.accepting.is_ready = false;
+                self.accepting.found_none();
                 return false;
             }
             Err(error) if is_short(&error) && self.close_longest_idle() => return true,
@@ -238,6 +258,11 @@ impl WorkerState {
     }
 
     pub(super) fn send_away(&mut self, clients: &[usize], now: Tick) -> usize {
+        self.pass_to(Queue::HandOff, clients, now)
+    }
+
+    /// Sends connections to a queue. Returns how many.
+    pub(super) fn pass_to(&mut self, queue: Queue, clients: &[usize], now: Tick) -> usize {
         let mut turn = None;
         let connections = clients.iter().filter_map(|&index| {
             let client = &self.clients[index];
@@ -255,7 +280,11 @@ impl WorkerState {
                 waiting,
             })
         });
-        let sent = hand_off::send_all(self.sources.queue_in.as_fd(), connections.collect());
+        let queue_in = match (queue, &self.sources.turns) {
+            (Queue::OtherTurn, Some(turns)) => &turns.other_in,
+            _ => &self.sources.queue_in,
+        };
+        let sent = hand_off::send_all(queue_in.as_fd(), connections.collect());
         for index in &sent {
             self.hang_up(*index);
             self.clients.release(*index);

@@ -27,6 +27,16 @@ pub struct Accepting {
     pub is_ready: bool,
     /// The hand-off queue may have one.
     pub queue_is_ready: bool,
+    /// The generation's turn queue may have a message.
+    pub turn_is_ready: bool,
+    /// Until then the other generation may take connections; afterwards this worker accepts them.
+    pub turn_at: Option<Tick>,
+    /// How often it was the next connection's turn to be left.
+    pub turns_left: u32,
+    /// The other generation has left a connection to this one.
+    pub is_poked: bool,
+    /// When a request that was sent to the other generation comes back, unless a worker there has it.
+    pub take_back_at: Option<Tick>,
     /// Accepting has failed.
     pub pause: AcceptPause,
     /// Until then siblings may take connections; afterwards this worker accepts them.
@@ -88,6 +98,11 @@ impl Accepting {
         Accepting {
             is_ready: !is_routed,
             queue_is_ready: true,
+            turn_is_ready: true,
+            turn_at: None,
+            turns_left: 0,
+            is_poked: false,
+            take_back_at: None,
             pause: AcceptPause::default(),
             insists_at: None,
             enough,
@@ -145,7 +160,9 @@ impl Accepting {
     /// connections are concentrated.
     pub fn could_take(&self, in_flight: usize, now: impl FnOnce() -> Tick) -> bool {
         let leaves_nothing = in_flight == 0 && !self.concentrates();
-        self.may_look() && (leaves_nothing || self.insists_at.is_none_or(|due| due <= now()))
+        let insists_at = self.insists_at.filter(|_| !leaves_nothing);
+        let waits_until = insists_at.max(self.turn_at);
+        self.may_look() && waits_until.is_none_or(|due| due <= now())
     }
 
     /// Whether connections are concentrated, because the worker only passes requests on.
@@ -153,13 +170,25 @@ impl Accepting {
         self.enough.is_some()
     }
 
-    fn may_look(&self) -> bool {
+    pub(crate) fn may_look(&self) -> bool {
         self.is_ready && self.pause.deadline().is_none()
     }
 
-    /// When this worker accepts a connection that it has left to siblings.
+    /// When this worker takes what it has left to others.
     pub fn insists_at(&self) -> Option<Tick> {
-        self.insists_at
+        let times = [self.insists_at, self.turn_at, self.take_back_at];
+        times.into_iter().flatten().min()
+    }
+
+    /// No connection is there.
+    pub fn found_none(&mut self) {
+        (self.is_ready, self.is_poked) = (false, false);
+        self.take_turn();
+    }
+
+    /// Connections are this generation's.
+    pub fn take_turn(&mut self) {
+        (self.turn_at, self.turns_left) = (None, 0);
     }
 
     /// The alarm has rung.
@@ -170,8 +199,9 @@ impl Accepting {
 
     /// When the alarm must ring next.
     pub fn due(&self, now: Tick) -> Option<Tick> {
-        let insists = self.insists_at.filter(|due| *due > now);
-        insists.into_iter().chain(self.pause.deadline()).min()
+        let times = [self.insists_at, self.turn_at, self.take_back_at];
+        let later = times.into_iter().flatten().filter(|due| *due > now);
+        later.chain(self.pause.deadline()).min()
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) struct Link {
     pub waited: Duration,
     /// Arrival of the next request, if it waits in this worker.
     pub waits_since: Option<Tick>,
+    /// Its request is this generation's, whatever the turn.
+    pub has_turn: bool,
 }
 
 impl Link {

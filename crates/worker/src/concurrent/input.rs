@@ -21,6 +21,9 @@ impl WorkerState {
 
     fn read_what_is_there(&mut self, index: usize, now: Tick) {
         loop {
+            if self.sources.turns.is_some() && self.sends_to_other(index, now) {
+                return;
+            }
             let passes_on = !self.has_room() && !self.router.is_there();
             let client = &mut self.clients[index];
             let (Some(link), Some(connection)) = (&mut client.link, &mut client.connection) else {
@@ -46,6 +49,7 @@ impl WorkerState {
                 Ok(Progress::Done(count)) => {
                     link.readable = count == READ_BYTES || link.hangs_up;
                     link.socket.spoken = true;
+                    link.has_turn = false;
                     if let Some(counters) = self.page.counters() {
                         counters.transferred(count as u64, 0);
                     }

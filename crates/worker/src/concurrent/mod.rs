@@ -17,6 +17,7 @@ mod events;
 mod input;
 mod leave;
 mod native;
+mod other;
 mod output;
 mod quiet;
 mod routed;

@@ -1,5 +1,6 @@
 //! The descriptors of a worker that are not connections.
 
+use super::super::turns::TurnQueues;
 use super::native::SOURCES;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollFlags};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,6 +12,7 @@ pub(super) const QUEUE: u64 = SOURCES | 1;
 pub(super) const STOP_PIPE: u64 = SOURCES | 2;
 pub(super) const ALARM: u64 = SOURCES | 3;
 pub(super) const ROUTER: u64 = SOURCES | 4;
+pub(super) const TURN: u64 = SOURCES | 5;
 
 /// Edge-triggered. All workers get the event of a new connection, and the least busy accepts it.
 pub(super) const EDGE: EpollFlags = EpollFlags::EPOLLIN.union(EpollFlags::EPOLLET);
@@ -23,6 +25,8 @@ pub(super) struct Sources {
     /// The hand-off queue.
     pub queue_in: OwnedFd,
     pub queue_out: OwnedFd,
+    /// `None`: no other generation shares the pool's requests.
+    pub turns: Option<TurnQueues>,
     pub stop_pipe: OwnedFd,
     /// For the access log.
     pub access: Option<OwnedFd>,
@@ -36,7 +40,12 @@ impl Sources {
         let readable = |data| EpollEvent::new(EpollFlags::EPOLLIN, data);
         match router {
             Some(router) => self.epoll.add(router, readable(ROUTER))?,
-            None => self.epoll.add(&self.queue_out, EpollEvent::new(EDGE, QUEUE))?,
+            None => {
+                self.epoll.add(&self.queue_out, EpollEvent::new(EDGE, QUEUE))?;
+                if let Some(turns) = &self.turns {
+                    self.epoll.add(&turns.own_out, EpollEvent::new(EDGE, TURN))?;
+                }
+            }
         }
         self.epoll.add(&self.stop_pipe, readable(STOP_PIPE))?;
         self.epoll.add(alarm, readable(ALARM))

@@ -12,6 +12,7 @@ use super::super::release::ReleasePaths;
 use super::super::route::RouteFinder;
 use super::super::router_channel::Router;
 use super::super::stderr_errors;
+use super::super::turns::TurnQueues;
 use super::super::wear::Wear;
 use super::accepting::{self, Accepting};
 use super::client::Link;
@@ -21,7 +22,7 @@ use super::events::{EventKind, Events};
 use super::leave::{Departure, Life};
 use super::quiet::Quiet;
 use super::shown::ShownRequest;
-use super::sources::{ALARM, EDGE, LISTENER, QUEUE, ROUTER, STOP_PIPE, Sources};
+use super::sources::{ALARM, EDGE, LISTENER, QUEUE, ROUTER, STOP_PIPE, Sources, TURN};
 use super::times::Alarm;
 use fastcgi::{Connection, Phase, Timeouts};
 use forkyard_base::tick::Tick;
@@ -121,11 +122,12 @@ pub(super) struct WorkerState {
 }
 
 impl WorkerState {
-    pub(super) fn begin(context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
+    pub(super) fn begin(mut context: GenerationContext, own: WorkerContext) -> Result<WorkerState, Error> {
         stderr_errors::at_begin(&context.settings.pool);
         context.keep_accept_from_waiting();
         sender::install(None, context.settings.records_faults);
         let page = Page::open(&context, own.slot)?;
+        let turn_queues = TurnQueues::of(&mut context);
         drop(context.board_writable);
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).named("epoll_create1", "")?;
         let sources = Sources {
@@ -134,6 +136,7 @@ impl WorkerState {
             http: context.http,
             queue_in: context.queue_in,
             queue_out: context.queue_out,
+            turns: turn_queues,
             stop_pipe: own.stop_pipe,
             access: context.access,
             is_listening: false,
@@ -223,6 +226,7 @@ impl WorkerState {
             match event.data() {
                 LISTENER => self.accepting.is_ready = true,
                 QUEUE => self.accepting.queue_is_ready = true,
+                TURN => self.accepting.turn_is_ready = true,
                 STOP_PIPE => self.hear_master(now),
                 ALARM => self.ring(now),
                 ROUTER => self.hear_router(now),
@@ -248,7 +252,9 @@ impl WorkerState {
     }
 
     pub(super) fn could_do_more(&self) -> bool {
-        let is_there = self.accepting.queue_is_ready || !self.clients.waiting.is_empty();
+        let is_sent = self.accepting.queue_is_ready
+            || self.sources.turns.is_some() && self.accepting.turn_is_ready && !self.router.is_there();
+        let is_there = is_sent || !self.clients.waiting.is_empty();
         let in_flight = self.capacity.in_flight;
         self.has_room() && (is_there || self.accepting.could_take(in_flight, clock::now))
     }
@@ -293,6 +299,7 @@ impl WorkerState {
             hangs_up: false,
             waited: Duration::ZERO,
             waits_since: None,
+            has_turn: false,
         });
         client.connection = Some(connection);
         self.heed_deadline(index);
