@@ -1,5 +1,7 @@
 //! Releases: a generation serves one, and `forkyard deploy` gives a pool another.
 
+mod gradual;
+
 use crate::support::prelude::*;
 use std::os::unix::fs::{lchown, symlink};
 

@@ -138,6 +138,7 @@ impl Site {
                 refork_at: None,
                 process_name: String::new(),
                 restart_mark: None,
+                release: None,
                 records_faults: false,
                 turn: Some(side as u8),
             };

@@ -1,0 +1,187 @@
+//! A new release gets a part of the requests first, and is taken back if it is worse.
+
+use super::{APPLICATIONS, Application, Shop};
+use crate::support::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Visitors that ask until they are told to stop.
+struct Visitors {
+    is_over: Arc<AtomicBool>,
+    /// How often each answer came.
+    seen: Arc<Mutex<BTreeMap<String, u64>>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Visitors {
+    /// `is_kept`: a visitor keeps its connection.
+    fn start(shop: &Shop, routes: &[&str], count: usize, is_kept: bool) -> Visitors {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::new(Mutex::new(BTreeMap::new()));
+        let root = shop.daemon.dir.join("current");
+        let script = shop.application.files[0].0;
+        let threads = (0..count).map(|number| {
+            let (is_over, seen) = (Arc::clone(&is_over), Arc::clone(&seen));
+            let socket = shop.daemon.socket("shop");
+            let params: Vec<Params> = routes
+                .iter()
+                .map(|route| Params::get(&root, script, "").with("REQUEST_URI", route))
+                .collect();
+            std::thread::spawn(move || {
+                let connect = || {
+                    let client = Client::connect(&socket).expect("connect");
+                    if is_kept { client.kept() } else { client }
+                };
+                let mut client = None;
+                let mut turn = number;
+                while !is_over.load(Ordering::Relaxed) {
+                    turn += 1;
+                    let mut own = client.take().unwrap_or_else(connect);
+                    let answer = own.request(&params[turn % params.len()], b"");
+                    let text = match answer {
+                        Ok(answer) => format!("{} {}", answer.status(), answer.body()),
+                        Err(error) => format!("lost: {error}"),
+                    };
+                    *seen.lock().expect("seen").entry(text).or_insert(0) += 1;
+                    client = is_kept.then_some(own);
+                    pause();
+                }
+            })
+        });
+        let threads = threads.collect();
+        Visitors {
+            is_over,
+            seen,
+            threads,
+        }
+    }
+
+    fn seen(&self, part: &str) -> u64 {
+        let seen = self.seen.lock().expect("seen");
+        let counts = seen.iter().filter(|(text, _)| text.contains(part));
+        counts.map(|(_, count)| count).sum()
+    }
+
+    fn end(self) -> BTreeMap<String, u64> {
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a visitor");
+        }
+        let seen = self.seen.lock().expect("seen");
+        seen.clone()
+    }
+}
+
+fn application(name: &str) -> &'static Application {
+    let mut all = APPLICATIONS.iter();
+    all.find(|application| application.name == name)
+        .expect("an application")
+}
+
+const STATIC: &str = "pm = \"static\"\nmax_children = 4\n";
+const DYNAMIC: &str = "pm = \"dynamic\"\nmax_children = 6\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
+const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 6\n";
+
+#[test]
+fn a_good_release_gets_more_and_more_and_nothing_is_lost() {
+    let rows = [
+        ("zygote", STATIC, false),
+        ("zygote", DYNAMIC, true),
+        ("zygote", ONDEMAND, false),
+        ("php", STATIC, true),
+        ("wsgi", DYNAMIC, false),
+        ("rack", STATIC, true),
+        ("asgi", STATIC, false),
+        ("asgi", ONDEMAND, true),
+        ("node", STATIC, false),
+        ("cgi", STATIC, false),
+    ];
+    for (name, manager, is_kept) in rows {
+        let steps = "gradual = [10, 50]\nstep_time = \"2s\"\n";
+        let shop = Shop::start(application(name), &format!("{manager}{steps}"), false);
+        shop.assert_serves("1", &[]);
+        let visitors = Visitors::start(&shop, &["/"], 3, is_kept);
+        let (code, text) = shop.deploy(&["--json", &shop.release("2"), "--wait"]);
+        assert_eq!(code, 0, "{name} {manager}: {text}\n{}", shop.daemon.log());
+        let log = shop.daemon.log();
+        for percent in [10, 50] {
+            assert_contains(&log, &format!("the new release gets {percent} % of the requests"));
+        }
+        shop.assert_serves("2", &["1"]);
+        let (old, new) = (visitors.seen("200 1"), visitors.seen("200 2"));
+        let seen = visitors.end();
+        let whole = ["200 OK 1 1 1", "200 OK 2 2 2", "200 1 1 1", "200 2 2 2"];
+        let is_whole = |(text, _): &(&String, &u64)| whole.contains(&text.trim());
+        let others: Vec<_> = seen.iter().filter(|row| !is_whole(row)).collect();
+        assert!(others.is_empty(), "{name} {manager} kept {is_kept}: {seen:?}");
+        println!(
+            "{name} {is_kept} {}: {old} {new}",
+            manager.lines().next().unwrap_or_default()
+        );
+    }
+}
+
+#[test]
+fn a_release_whose_routes_fail_is_taken_back() {
+    let failing =
+        "<?php usleep(1000); if ($_SERVER['REQUEST_URI'] === '/4') { http_response_code(500); } echo 'bad';";
+    for is_kept in [false, true] {
+        let steps = "gradual = [10, 50]\nstep_time = \"10s\"\n";
+        let shop = Shop::start(application("zygote"), &format!("{STATIC}{steps}"), false);
+        write_file(shop.daemon.dir.join("releases/2/index.php"), failing);
+        shop.assert_serves("1", &[]);
+        let visitors = Visitors::start(&shop, &["/0", "/1", "/2", "/3", "/4"], 2, is_kept);
+        let (code, text) = shop.deploy(&[&shop.release("2")]);
+        assert_eq!(code, 70, "{text}");
+        assert_contains(&text, "was taken back: ");
+        assert_contains(&text, "GET /4 failed in");
+        assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
+        shop.assert_serves("1", &[]);
+        let failed = visitors.seen("500");
+        assert!((1..=30).contains(&failed), "{failed} failed");
+        let seen = visitors.end();
+        assert!(seen.keys().all(|text| !text.contains("lost")), "{seen:?}");
+        let events = shop.daemon.shown(&["events"]);
+        assert_contains(&events, "was taken back: GET /4 failed in");
+    }
+}
+
+#[test]
+fn a_deployment_under_way_is_taken_back_or_replaced() {
+    let steps = "gradual = [50]\nstep_time = \"600s\"\n";
+    let shop = Shop::start(application("wsgi"), &format!("{STATIC}{steps}"), false);
+    shop.assert_serves("1", &[]);
+    let begin = |release: &str| {
+        let mut command = forkyard(&["deploy", "shop", &shop.release(release)], &shop.daemon.dir);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("a deployment")
+    };
+    let ended = |child: Child| {
+        let output = child.wait_with_output().expect("a command");
+        (output.status.code(), daemon_told(&output))
+    };
+    let first = begin("2");
+    shop.daemon.wait_for("the new release gets 50 % of the requests");
+    let shown = shop.daemon.shown(&["releases"]);
+    assert_contains(&shown, "releases/2 gets 50 % of the requests");
+    wait_until("an answer of each release", || {
+        let answers: Vec<String> = (0..10).map(|_| shop.answer_at("current")).collect();
+        ["1 1 1", "2 2 2"]
+            .iter()
+            .all(|one| answers.iter().any(|answer| answer == one))
+    });
+    let (code, text) = shop.daemon.said(&["rollback", "shop"]);
+    assert_eq!(code, Some(0), "{text}");
+    let (code, text) = ended(first);
+    assert_eq!(code, Some(70), "{text}");
+    assert_contains(&text, "was taken back: an operator asked for it");
+    shop.assert_serves("1", &[]);
+    assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
+    assert_eq!(shop.link("current.next"), None);
+}
+
+fn daemon_told(output: &std::process::Output) -> String {
+    text_of(&[&output.stdout[..], &output.stderr].concat())
+}
