@@ -181,6 +181,7 @@ impl Stand {
                 restart_mark: None,
                 release: None,
                 records_faults: true,
+                turn: None,
                 process_name: String::new(),
                 refork_at: None,
             },
@@ -194,6 +195,7 @@ impl Stand {
             http: None,
             group: None,
             lanes: None,
+            turns: None,
             access: None,
         };
         let own = WorkerContext {

@@ -195,7 +195,7 @@ impl Acceptor {
         (begun >= enough.1).then(|| run_queue::look_again(idle))
     }
 
-    /// Whether it is the turn of the worker's generation. Where requests are not shared, it always is.
+    /// Whether it is the turn of the worker's generation. It always is in a pool whose requests are not shared.
     pub(super) fn has_turn(&self, service: &Service, now: Tick) -> bool {
         if self.turns.is_none() {
             return true;

@@ -10,9 +10,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// More connections are not left one after the other: the other generation may be slow to accept.
-const MOST_LEFT: u32 = 3;
+const MOST_LEFT: u32 = 12;
 
-/// Where connections come from or go.
+/// A queue that connections come from or go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queue {
     HandOff,
@@ -44,7 +44,7 @@ impl WorkerState {
                 self.accepting.found_none();
                 return true;
             }
-            // Where the other generation takes connections, this is the next one.
+            // The other generation takes connections, so this is the next one.
             if self.accepting.turns_left == MOST_LEFT || queues.other_has_message() {
                 return false;
             }
