@@ -163,3 +163,27 @@ impl Manager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_the_workers_is_at_least_one() {
+        let part = |percent, whole| Share::new(GenerationId(1), percent).part(whole);
+        for (percent, whole, expected) in [
+            (0, 10, 1),
+            (1, 10, 1),
+            (10, 10, 1),
+            (11, 10, 2),
+            (50, 9, 5),
+            (50, 1, 1),
+            (99, 10, 10),
+            (100, 10, 10),
+            (100, 0, 0),
+            (50, u32::MAX, 1 << 31),
+        ] {
+            assert_eq!(part(percent, whole), expected, "{percent} % of {whole}");
+        }
+    }
+}
