@@ -9,6 +9,7 @@ mod hosts;
 mod kinds;
 mod plots;
 mod readme;
+mod releases;
 mod secrets;
 pub(crate) mod served;
 

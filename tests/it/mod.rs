@@ -41,6 +41,7 @@ mod processes;
 mod protocol;
 mod questions;
 mod releases;
+mod releases_cli;
 mod reload;
 mod reporter;
 mod restart;

@@ -3,6 +3,7 @@
 mod applications;
 mod busy;
 mod jobs;
+mod releases;
 mod table;
 
 use clap::Command;
@@ -78,6 +79,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     let all = table::COMMANDS
         .iter()
         .chain(busy::COMMANDS)
+        .chain(releases::COMMANDS)
         .chain(applications::COMMANDS);
     all.chain(jobs::COMMANDS)
 }

@@ -85,6 +85,8 @@ struct Site {
     /// The site's name; without one, it serves requests that match no other site.
     server_name: Option<String>,
     has: Has,
+    /// The root is a link to a release.
+    has_releases: bool,
 }
 
 /// Directories of static files.
@@ -184,6 +186,12 @@ fn write(arguments: &Init) -> Result<String, InitError> {
         }
         None => said += "there is no nginx: docs/howto/web-servers.md has what other web servers need\n",
     }
+    if site.has_releases {
+        let (name, root) = (&site.name, &site.root);
+        said += &format!(
+            "{root} is a link to a release: forkyard deploy {name} DIRECTORY gives the pool another\n"
+        );
+    }
     said += "next: forkyard check, then service forkyard start or, if it runs, forkyard reload; and service nginx restart\n";
     Ok(said + &note)
 }
@@ -198,11 +206,19 @@ fn remark(other: &Place) -> String {
 }
 
 fn site(arguments: &Init) -> Result<Site, InitError> {
-    let root = arguments.root.clone().unwrap_or_else(|| PathBuf::from("."));
-    let root = fs::canonicalize(&root).map_err(|error| InitError::Directory(root, error))?;
+    let given = arguments.root.clone().unwrap_or_else(working_directory);
+    let real = fs::canonicalize(&given).map_err(|error| InitError::Directory(given.clone(), error))?;
+    let link = link(&given).filter(|_| arguments.kind != Kind::Sites);
+    let has_releases = link.is_some();
+    let root = link.unwrap_or(real);
     let web_user = connect::web_user().or_else(|| arguments.user.clone());
     let web_user = web_user.ok_or(InitError::NoWebUser)?;
-    let of_directory = root.file_name().and_then(|name| name.to_str()).map(usable);
+    // The link has a name such as `current`.
+    let named = match has_releases {
+        true => root.parent(),
+        false => Some(root.as_path()),
+    };
+    let of_directory = named.and_then(|path| path.file_name()?.to_str()).map(usable);
     let name = arguments
         .name
         .clone()
@@ -225,7 +241,26 @@ fn site(arguments: &Init) -> Result<Site, InitError> {
             _ => String::new(),
         },
         server_name: arguments.server_name.clone(),
+        has_releases,
     })
+}
+
+/// Returns the working directory as the shell knows it, with the link that led there.
+fn working_directory() -> PathBuf {
+    let here = PathBuf::from(".");
+    let named = std::env::var_os("PWD").map(PathBuf::from);
+    let is_here = |path: &PathBuf| path.is_absolute() && path.canonicalize().ok() == here.canonicalize().ok();
+    named.filter(is_here).unwrap_or(here)
+}
+
+/// Returns the path of a link with its directory's links resolved; `None` if the path is no link.
+fn link(path: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(path).ok()?;
+    let path: PathBuf = path.components().collect();
+    if !fs::symlink_metadata(&path).ok()?.is_symlink() {
+        return None;
+    }
+    Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
 }
 
 /// Returns the directories that the web server serves itself.
@@ -339,8 +374,12 @@ impl Site {
             Kind::Node => (STATIC, format!("runtime = \"node\"\nroot = \"{root}\"")),
             Kind::Python | Kind::Sites => (DYNAMIC, format!("runtime = \"wsgi\"\nroot = \"{root}\"")),
         };
+        let release = match self.has_releases {
+            true => format!("release = \"{root}\"\n"),
+            false => String::new(),
+        };
         format!(
-            "[pool.{name}]\n{listen}\nuser = \"{user}\"\n{manager}\n\
+            "[pool.{name}]\n{listen}\nuser = \"{user}\"\n{manager}{release}\n\
              [pool.{name}.application]\n{application}\n"
         )
     }
@@ -364,6 +403,7 @@ mod tests {
                 php: "8.2".to_owned(),
                 server_name: None,
                 has: Has::default(),
+                has_releases: false,
             };
             let text = site.pool();
             let loaded = config::parse(&text, Path::new("shop.toml"), &Host::default());
@@ -379,6 +419,26 @@ mod tests {
                 site.nginx()
                     .contains("fastcgi_pass unix:/run/forkyard-shop.sock;")
             );
+        }
+    }
+
+    #[test]
+    fn only_a_link_has_releases() {
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        fs::create_dir_all(base.join("shop/releases/1")).unwrap();
+        std::os::unix::fs::symlink("releases/1", base.join("shop/current")).unwrap();
+        std::os::unix::fs::symlink("shop", base.join("there")).unwrap();
+        let current = Some(base.join("shop/current"));
+        for (path, expected) in [
+            ("shop/current", &current),
+            ("shop/current/", &current),
+            ("there/current", &current),
+            ("shop/releases/1", &None),
+            ("there/releases", &None),
+            ("missing", &None),
+        ] {
+            assert_eq!(&link(&base.join(path)), expected, "{path}");
         }
     }
 

@@ -191,11 +191,11 @@ enum Command {
     ///
     /// A short-lived process of the pool reads them, so that no worker and no request is needed.
     Opcache(opcache::OpcacheArguments),
-    /// Give a pool another release, or keep the present one if that can't serve
+    /// Give a pool another release, and move its link at the end
     ///
-    /// The link in the pool's key release is moved when the release is in service.
+    /// The link in the pool's key release is moved when the release is in service. If it can't serve, the present one stays.
     Deploy(releases::Deploy),
-    /// Take back the deployment that is under way, or deploy the release before
+    /// Take a deployment back, or deploy the release before
     Rollback(releases::Rollback),
     /// Show the releases of pools
     Releases(releases::Releases),

@@ -1,6 +1,8 @@
 //! The text of an nginx site.
 
 use super::{Kind, Site};
+use forkyard_config::release::{LAST, NEXT};
+use std::fmt::Write as _;
 
 /// Denies files whose names begin with a dot.
 const NO_DOT_FILES: &str = r"
@@ -142,6 +144,9 @@ const SITES: &str = r#"
     }
 "#;
 
+/// The links beside that to the release in service, and the names of their locations.
+const OTHERS: [(&str, &str); 2] = [("next", NEXT), ("last", LAST)];
+
 /// Quotes a path for nginx if necessary.
 fn nginx_word(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -182,12 +187,33 @@ impl Site {
             ),
             _ => String::new(),
         };
+        let front = "/index.php?$query_string";
+        let (first, check, others) = match self.has_releases {
+            true => ("@next", "", self.others("", &self.documents, "$uri", front)),
+            false => (front, "try_files $uri =404;\n        ", String::new()),
+        };
         format!(
             "    root {root};\n    index index.php index.html;\n{NO_DOT_FILES}{secrets}\n    location / {{\n        try_files $uri \
-             $uri/ /index.php?$query_string;\n    }}\n\n    location ~ \\.php$ {{\n        try_files $uri =404;\n        \
+             $uri/ {first};\n    }}\n{others}\n    location ~ \\.php$ {{\n        {check}\
              {PARAMETERS}\n        fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n        \
              fastcgi_pass unix:{socket};\n    }}\n"
         )
+    }
+
+    /// Returns the locations that look for a file in the release that is deployed, and in the one before. `end`: of their names;
+    /// `then`: the last resort.
+    fn others(&self, end: &str, below: &str, file: &str, then: &str) -> String {
+        let mut text = "\n    # A page that is open finds its files in the release that made it.".to_owned();
+        for (at, (name, suffix)) in OTHERS.iter().enumerate() {
+            let root = nginx_word(&format!("{}{suffix}{below}", self.root));
+            let next = OTHERS.get(at + 1);
+            let next = next.map_or_else(|| then.to_owned(), |(name, _)| format!("@{name}{end}"));
+            let _ = write!(
+                text,
+                "\n    location @{name}{end} {{\n        root {root};\n        try_files {file} {next};\n    }}\n"
+            );
+        }
+        text
     }
 
     /// Returns the locations of a program that answers every request without a static file.
@@ -199,16 +225,25 @@ impl Site {
         let mut text = NO_DOT_FILES.to_owned();
         if let Some(gathered) = has.collected {
             let root = nginx_word(root);
+            let file = format!("/{gathered}$name");
+            let (first, others) = match self.has_releases {
+                true => ("@next_static", self.others("_static", "", &file, "@app")),
+                false => ("@app", String::new()),
+            };
             text += &format!(
                 "\n    # What manage.py collectstatic has gathered: STATIC_ROOT = BASE_DIR / \"{gathered}\".\n    location ~ \
-                 ^/static(?<name>/.+)$ {{\n        root {root};\n        try_files /{gathered}$name @app;\n    }}\n"
+                 ^/static(?<name>/.+)$ {{\n        root {root};\n        try_files {file} {first};\n    }}\n{others}"
             );
         }
         if has.public {
             let public = nginx_word(&format!("{root}/public"));
+            let (first, others) = match self.has_releases {
+                true => ("@next", self.others("", "/public", "$uri", "@app")),
+                false => ("@app", String::new()),
+            };
             text += &format!(
                 "\n    # Files in the directory public are served without the application.\n    location / {{\n        \
-                 root {public};\n        {upgrade}try_files $uri @app;\n    }}\n"
+                 root {public};\n        {upgrade}try_files $uri {first};\n    }}\n{others}"
             );
         } else {
             text += &format!("\n    location / {{\n        {upgrade}{pass}\n    }}\n");

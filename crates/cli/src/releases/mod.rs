@@ -1,14 +1,16 @@
 //! `forkyard deploy`, `rollback` and `releases`.
 
 mod links;
+mod progress;
 
 use super::control::{
     CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, answer, printable, tell, unexpected,
 };
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use clap::Args;
+use forkyard_config::release::LAST;
 use forkyard_protocol::control::{Answer, Request};
-use forkyard_protocol::release::{Deployment, Outcome, PoolReleases};
+use forkyard_protocol::release::{Deployment, Outcome, PoolReleases, UnderWay};
 use links::{LinkError, Links};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -81,6 +83,8 @@ enum DeployError {
     Release(PathBuf, #[source] std::io::Error),
     #[error("{} is no directory; name the directory of a release", .0.display())]
     NoDirectory(PathBuf),
+    #[error("{} leads to the link {}; name the directory of a release", .0.display(), .1.display())]
+    Around(PathBuf, PathBuf),
     #[error("{} belongs to user {owner}, and the pool runs as user {uid}; chown it to {uid} or to root", .path.display())]
     Foreign { path: PathBuf, owner: u32, uid: u32 },
 }
@@ -140,7 +144,7 @@ fn refused(answer: Answer) -> CommandOutcome {
 
 fn deployed(arguments: &Deploy) -> CommandResult {
     let pool = ask_one(&arguments.daemon, &name(&arguments.pool))?;
-    let release = checked(&arguments.release, pool.uid)?;
+    let release = checked(&arguments.release, &pool)?;
     let order = Order {
         daemon: &arguments.daemon,
         gradual: match (arguments.gradual, arguments.at_once) {
@@ -156,21 +160,6 @@ fn deployed(arguments: &Deploy) -> CommandResult {
 
 fn rolled_back(arguments: &Rollback) -> CommandResult {
     let pool = ask_one(&arguments.daemon, &name(&arguments.pool))?;
-    if pool.under_way.is_some() {
-        let request = Request::Rollback {
-            pool: pool.pool.clone(),
-        };
-        return match answer(&arguments.daemon, &request)? {
-            Answer::Done { .. } => Ok(CommandOutcome::success(format!(
-                "pool {}: the deployment is taken back\n",
-                pool.pool
-            ))),
-            other => Err(refused(other)),
-        };
-    }
-    let links = Links::open(&pool.link).map_err(DeployError::from)?;
-    let last = links.last().map_err(DeployError::from)?;
-    let release = checked(&last, pool.uid)?;
     let order = Order {
         daemon: &arguments.daemon,
         // It was in service already.
@@ -178,15 +167,26 @@ fn rolled_back(arguments: &Rollback) -> CommandResult {
         wait: arguments.wait,
         json: arguments.json,
     };
+    if let Some(under_way) = &pool.under_way {
+        return order.take_back(&pool, &under_way.release);
+    }
+    let links = Links::open(&pool.link).map_err(DeployError::from)?;
+    let last = links.last().map_err(DeployError::from)?;
+    let release = checked(&last, &pool)?;
     order.carry_out(&pool, &release)
 }
 
-fn checked(release: &Path, uid: u32) -> Result<PathBuf, DeployError> {
+fn checked(release: &Path, pool: &PoolReleases) -> Result<PathBuf, DeployError> {
+    let uid = pool.uid;
     let failed = |error| DeployError::Release(release.to_owned(), error);
     let path = release.canonicalize().map_err(failed)?;
     let found = path.metadata().map_err(failed)?;
     if !found.is_dir() || path.parent().is_none() {
         return Err(DeployError::NoDirectory(path));
+    }
+    let is_link = std::path::absolute(release).is_ok_and(|written| written == pool.link);
+    if is_link || pool.link.starts_with(&path) {
+        return Err(DeployError::Around(release.to_owned(), pool.link.clone()));
     }
     let owner = found.uid();
     match owner == uid || owner == 0 {
@@ -205,6 +205,7 @@ struct Order<'o> {
 impl Order<'_> {
     fn carry_out(&self, pool: &PoolReleases, release: &Path) -> CommandResult {
         let links = Links::open(&pool.link).map_err(DeployError::from)?;
+        let pool = &self.after_other(pool, release)?;
         links.announce(release).map_err(DeployError::from)?;
         let result = match self.result(pool, release) {
             Ok(result) => result,
@@ -217,12 +218,69 @@ impl Order<'_> {
             links.give_up(release);
             return Ok(self.shown(&result));
         }
+        // A command that was stopped for a while may be late.
+        let now = ask_one(self.daemon, &pool.pool)?.release;
+        if now.is_some_and(|now| now != release) {
+            links.give_up(release);
+            let outcome = Outcome::Replaced;
+            return Ok(self.shown(&Deployment { outcome, ..result }));
+        }
         let before = result.before.as_deref();
-        links.serve(release, before).map_err(DeployError::from)?;
+        if let Err(error) = links.serve(release, before) {
+            let shown = release.display();
+            let text = format!("forkyard: {shown} is in service, but its link could not be moved: {error}\n");
+            return Err(CommandOutcome::failure(EXIT_SOFTWARE, text));
+        }
         if self.wait {
             self.await_others(pool, release)?;
         }
         Ok(self.shown(&result))
+    }
+
+    /// Waits while another deployment has most of the requests, which need its static files. Returns the pool's releases then.
+    fn after_other(&self, pool: &PoolReleases, release: &Path) -> Result<PoolReleases, CommandOutcome> {
+        let mut now = pool.clone();
+        let mut has_told = false;
+        while let Some(other) = now
+            .under_way
+            .as_ref()
+            .filter(|it| progress::is_first(it, release))
+        {
+            if !has_told {
+                eprintln!("forkyard: waiting: {}", progress::in_words(other));
+                has_told = true;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+            now = ask_one(self.daemon, &pool.pool)?;
+        }
+        Ok(now)
+    }
+
+    /// Ends the deployment that is under way.
+    fn take_back(&self, pool: &PoolReleases, release: &Path) -> CommandResult {
+        let request = Request::Rollback {
+            pool: pool.pool.clone(),
+        };
+        match answer(self.daemon, &request)? {
+            Answer::Done { .. } => {}
+            other => return Err(refused(other)),
+        }
+        let now = loop {
+            let now = ask_one(self.daemon, &pool.pool)?;
+            let is_left = |it: &UnderWay| it.release == release;
+            match now.under_way.as_ref().is_some_and(is_left) {
+                true => std::thread::sleep(LOOK_AGAIN),
+                false => break now,
+            }
+        };
+        if let (true, Some(serving)) = (self.wait, &now.release) {
+            self.await_others(pool, serving)?;
+        }
+        let (pool, release) = (&pool.pool, release.display());
+        Ok(CommandOutcome::success(match self.json {
+            true => json(&now.last),
+            false => format!("pool {pool}: {release} is taken back\n"),
+        }))
     }
 
     /// Deploys. Begins again if the master is another one before the answer, and the release is not in service.
@@ -234,7 +292,7 @@ impl Order<'_> {
                 release: release.to_owned(),
                 gradual: self.gradual,
             };
-            let lost = match answer(self.daemon, &request) {
+            let lost = match progress::answer_shown(self.daemon, pool, &request) {
                 Ok(Answer::Deployed(result)) => return Ok(*result),
                 Ok(other) => return Err(refused(other)),
                 Err(lost) => lost,
@@ -350,19 +408,12 @@ fn shown(arguments: &Releases) -> CommandResult {
             );
         }
         if let Some(under_way) = &pool.under_way {
-            let release = under_way.release.display();
-            let _ = match under_way.percent {
-                0 => writeln!(text, "  {release} is tried"),
-                percent => writeln!(
-                    text,
-                    "  {release} gets {percent} % of the requests; {} compared",
-                    under_way.compared
-                ),
-            };
+            let _ = writeln!(text, "  {}", progress::in_words(under_way));
             if let Some(waiting) = &under_way.waiting {
                 let _ = writeln!(text, "  {} waits", waiting.display());
             }
         }
+        text += &linked(pool);
         if let Some(last) = &pool.last {
             let _ = write!(text, "  last deployment: {}", in_words(last));
         }
@@ -371,4 +422,24 @@ fn shown(arguments: &Releases) -> CommandResult {
         text = "no pool has the key release\n".to_owned();
     }
     Ok(CommandOutcome::success(text))
+}
+
+/// Describes the links, as far as the caller may read them.
+fn linked(pool: &PoolReleases) -> String {
+    let mut text = String::new();
+    let last = links::beside(&pool.link, LAST).canonicalize();
+    if let Ok(last) = last {
+        let _ = writeln!(text, "  before: {}", last.display());
+    }
+    let named = pool.link.canonicalize().ok();
+    if let (Some(named), Some(release)) = (named, &pool.release)
+        && named != *release
+    {
+        let (named, link, name) = (named.display(), pool.link.display(), &pool.pool);
+        let _ = writeln!(
+            text,
+            "  {link} names {named}, which is not in service: forkyard deploy {name} {named} changes that"
+        );
+    }
+    text
 }
