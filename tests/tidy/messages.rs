@@ -6,7 +6,7 @@ const PROTOCOL: &str = "crates/protocol/src";
 
 /// Enums that are written and read elsewhere: parts of settings, of stored jobs, of what a new process is started with
 /// and of the reports for the next master, the finding of a forked child, and recorded readings.
-const OTHERS: [(&str, &str); 8] = [
+const OTHERS: [(&str, &str); 9] = [
     ("crates/base/src/ended.rs", "Ended"),
     (
         "crates/core/src/",
@@ -21,6 +21,7 @@ const OTHERS: [(&str, &str); 8] = [
         "crates/daemon/src/master/executor/env_file.rs",
         "EnvFileError FileFault",
     ),
+    ("crates/daemon/src/master/executor/release.rs", "ReleaseFault"),
 ];
 
 /// The enums of a file that serde both writes and reads.

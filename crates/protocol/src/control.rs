@@ -2,6 +2,7 @@
 
 mod limits;
 mod overview;
+mod reloaded;
 
 use crate::changes::Changes;
 use crate::code_cache::{LastCaches, PoolCaches};
@@ -23,6 +24,7 @@ use serde_with::skip_serializing_none;
 use std::path::PathBuf;
 
 pub use limits::{Advice, WorkerLimits};
+pub use reloaded::{Cause, CrashLine, Reloaded};
 
 pub const LONGEST_REQUEST: usize = 64 * 1024;
 
@@ -256,44 +258,6 @@ impl From<String> for Answer {
     fn from(message: String) -> Answer {
         Answer::refusal(message)
     }
-}
-
-/// A worker's death at work.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CrashLine {
-    /// Of its report.
-    pub id: String,
-    /// Seconds since 1970.
-    pub time: u64,
-    pub pool: String,
-    /// A word for programs: `signal`, `exit`, `time_limit`.
-    pub kind: String,
-    pub cause: String,
-    /// Its method, path and query.
-    pub request: String,
-    pub script: String,
-    /// How often the same cause has ended the same script, with this death.
-    pub deaths: u64,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reloaded {
-    pub added: Vec<String>,
-    /// Pools with new workers that serve.
-    pub replaced: Vec<Cause>,
-    pub kept: Vec<String>,
-    /// Closed pools. Their workers finish first.
-    pub removed: Vec<String>,
-    /// Pools whose new workers failed. The old workers serve while the daemon retries.
-    pub failed: Vec<Cause>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<Skipped>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cause {
-    pub pool: String,
-    pub reason: String,
 }
 
 #[skip_serializing_none]

@@ -187,7 +187,11 @@ impl Acceptor {
             self.runs_since = idle_since;
             std::thread::yield_now();
         }
-        if idle_since.since(self.looked) < LOOK_INTERVAL && self.has_turn(service, idle_since) {
+        let has_turn = self.has_turn(service, idle_since);
+        if !has_turn {
+            self.notifier.tell_first();
+        }
+        if has_turn && idle_since.since(self.looked) < LOOK_INTERVAL {
             if let Some(work) = self.at_once(service) {
                 return work;
             }

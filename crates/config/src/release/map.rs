@@ -7,8 +7,6 @@ pub const NEXT: &str = ".next";
 pub const LAST: &str = ".last";
 
 use serde::{Deserialize, Serialize};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// A path, and whether a link or a known release contains it.
@@ -57,30 +55,33 @@ impl Map {
 
     /// Knows further releases.
     pub fn add(&mut self, known: impl IntoIterator<Item = PathBuf>) {
-        self.known
-            .extend(known.into_iter().map(|path| tidy(path.as_os_str().as_bytes())));
+        self.known.extend(
+            known
+                .into_iter()
+                .map(|path| tidy(path.as_os_str().as_encoded_bytes())),
+        );
         order(&mut self.known);
     }
 
     /// Returns the releases that it knows.
     pub fn known(&self) -> impl Iterator<Item = &Path> {
-        self.known.iter().map(|path| Path::new(OsStr::from_bytes(path)))
+        self.known.iter().map(|path| shown(path))
     }
 
     /// Returns the link, and those beside it.
     pub fn links(&self) -> impl Iterator<Item = &Path> {
-        self.links.iter().map(|link| Path::new(OsStr::from_bytes(link)))
+        self.links.iter().map(|link| shown(link))
     }
 
     /// Returns the directory of the release.
     pub fn release(&self) -> &Path {
-        Path::new(OsStr::from_bytes(&self.release))
+        shown(&self.release)
     }
 
     /// Returns the path in the release, or the path itself if it is elsewhere.
     pub fn in_release(&self, path: &Path) -> PathBuf {
-        match self.path(path.as_os_str().as_bytes()) {
-            Mapped::Inside(path) => PathBuf::from(OsString::from_vec(path)),
+        match self.path(path.as_os_str().as_encoded_bytes()) {
+            Mapped::Inside(path) => shown(&path).to_owned(),
             Mapped::Relative | Mapped::Outside => path.to_owned(),
         }
     }
@@ -133,6 +134,11 @@ impl Map {
         }
         mapped
     }
+}
+
+/// Paths of links and releases are UTF-8.
+fn shown(path: &[u8]) -> &Path {
+    Path::new(std::str::from_utf8(path).unwrap_or_default())
 }
 
 /// Returns the path without repeated slashes, single dots, and a slash at the end.
@@ -234,7 +240,7 @@ mod tests {
         )
     }
 
-    fn shown(mapped: Mapped) -> String {
+    fn told(mapped: Mapped) -> String {
         match mapped {
             Mapped::Inside(path) => String::from_utf8(path).unwrap(),
             Mapped::Relative => "relative".to_owned(),
@@ -296,7 +302,7 @@ mod tests {
             ("../lib", "relative"),
         ];
         for (path, expected) in rows {
-            assert_eq!(shown(map().path(path.as_bytes())), expected, "{path}");
+            assert_eq!(told(map().path(path.as_bytes())), expected, "{path}");
         }
     }
 
@@ -342,7 +348,7 @@ mod tests {
             ("/srv/app/x", "/srv/app/releases/2/x"),
         ];
         for (path, expected) in rows {
-            assert_eq!(shown(map.path(path.as_bytes())), expected, "{path}");
+            assert_eq!(told(map.path(path.as_bytes())), expected, "{path}");
         }
     }
 

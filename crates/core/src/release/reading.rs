@@ -3,8 +3,8 @@
 //! A worker's first requests do not count for time, because it loads code and fills caches; a worker's first requests of a
 //! route do not, either.
 //!
-//! A client that repeats a broken request may stay with one worker of the new generation. So only one failure of a route in
-//! ten seconds of a worker is evidence.
+//! A client that repeats a broken request may stay with one worker of the new generation. So only one failure of a route in a
+//! reading of a worker is evidence.
 
 use super::compare::{Counts, Pair, Second};
 use forkyard_protocol::routes::{OTHER, RouteCounts};
@@ -12,9 +12,6 @@ use std::collections::BTreeMap;
 
 /// A worker's first requests.
 const FIRST: u64 = 20;
-/// Readings between two failures that are evidence.
-const PAUSE: u32 = 10;
-
 /// The generation of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
@@ -30,37 +27,17 @@ pub struct Reading {
 
 #[derive(Debug, Default)]
 struct Worker {
-    rows: BTreeMap<String, Row>,
-    other: Failures,
+    rows: BTreeMap<String, RouteCounts>,
     requests: u64,
     errors: u64,
 }
 
-#[derive(Debug)]
-struct Row {
-    counts: RouteCounts,
-    failures: Failures,
-}
-
-/// The failures of one worker on one route.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Failures {
-    pause: u32,
-}
-
-impl Failures {
-    /// Takes the failures of a second. Returns how many are evidence.
-    pub fn evident(&mut self, side: Side, errors: u64) -> u64 {
-        if side == Side::Old {
-            // All of them, in favour of the new generation.
-            return errors;
-        }
-        self.pause = self.pause.saturating_sub(1);
-        if errors == 0 || self.pause > 0 {
-            return 0;
-        }
-        self.pause = PAUSE;
-        1
+/// Returns how many failures of a worker on a route in a reading are evidence. All of the old generation are, in favour of
+/// the new one.
+pub fn evident(side: Side, errors: u64) -> u64 {
+    match side {
+        Side::Old => errors,
+        Side::New => errors.min(1),
     }
 }
 
@@ -83,7 +60,6 @@ impl Reading {
         let sum = |of: fn(&RouteCounts) -> u64| rows.iter().map(of).fold(of(other), u64::saturating_add);
         let mut now = Worker {
             rows: BTreeMap::new(),
-            other: before.other,
             requests: sum(|row| row.requests),
             errors: sum(|row| row.errors),
         };
@@ -95,18 +71,16 @@ impl Reading {
         };
         for row in rows {
             let known = before.rows.remove(&row.route);
-            let mut failures = known.as_ref().map(|known| known.failures).unwrap_or_default();
             // A row that has less than before was given to another route and back: its counts begin at zero.
-            let known = known.filter(|known| known.counts.requests <= row.requests);
-            let mut counts = difference(row, known.as_ref().map(|known| &known.counts), is_warm);
+            let known = known.filter(|known| known.requests <= row.requests);
+            let mut counts = difference(row, known.as_ref(), is_warm);
             rest.requests = rest.requests.saturating_sub(counts.requests);
             rest.errors = rest.errors.saturating_sub(counts.errors);
-            counts.evident = failures.evident(side, counts.errors);
+            counts.evident = evident(side, counts.errors);
             add(second.route(&row.route), side, &counts);
-            let counts = row.clone();
-            now.rows.insert(row.route.clone(), Row { counts, failures });
+            now.rows.insert(row.route.clone(), row.clone());
         }
-        rest.evident = now.other.evident(side, rest.errors);
+        rest.evident = evident(side, rest.errors);
         if rest.requests > 0 {
             add(second.route(OTHER), side, &rest);
         }
@@ -214,17 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_s_failures_are_evidence_once_in_ten_readings() {
-        for (side, expected) in [(Side::New, [1, 0, 0]), (Side::Old, [4, 4, 4])] {
-            let mut failures = Failures::default();
-            for _ in 0..3 {
-                assert_eq!([0; 3].map(|_| failures.evident(side, 4)), expected);
-                (0..7).for_each(|_| assert_eq!(failures.evident(side, 0), 0));
-            }
+    fn a_worker_s_failures_are_evidence_at_most_once_in_a_reading() {
+        for (side, expected) in [(Side::New, [0, 1, 1]), (Side::Old, [0, 1, 4])] {
+            assert_eq!([0, 1, 4].map(|errors| evident(side, errors)), expected);
         }
         let mut reading = Reading::default();
-        let mut evident = Vec::new();
-        for requests in 1..=12 {
+        for requests in 1..=3 {
             let rows = [
                 row("GET /", requests * 5, requests * 5),
                 row("GET /b", requests, 0),
@@ -232,9 +201,8 @@ mod tests {
             let second = read(&mut reading, &rows, 0);
             let new = second.routes["GET /"].new;
             assert_eq!(new.errors, 5);
-            evident.push(new.evident);
+            assert_eq!(new.evident, 1);
         }
-        assert_eq!(evident, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::kind::{Kind, Site};
 use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::release::compare::{Compare, Pair, Second, Verdict};
-use forkyard_core::release::reading::{Failures, Side};
+use forkyard_core::release::reading::{Side, evident};
 use forkyard_core::release::steps::{Action, Cause, DeploymentId, Deployments, Event, Plan, State};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct Worker {
     /// Routes that it has served, by bit.
     warm: u64,
     /// By route, with the errors of this second.
-    failures: BTreeMap<usize, (Failures, u64)>,
+    failures: BTreeMap<usize, u64>,
 }
 
 struct World<'a> {
@@ -192,8 +192,8 @@ impl World<'_> {
 
     fn evident(&mut self, sums: &mut Second) {
         for worker in &mut self.new {
-            for (route, (failures, errors)) in &mut worker.failures {
-                let evident = failures.evident(Side::New, std::mem::take(errors));
+            for (route, errors) in &mut worker.failures {
+                let evident = evident(Side::New, std::mem::take(errors));
                 if evident > 0 {
                     sums.route(&name(*route)).new.evident += evident;
                 }
@@ -264,7 +264,7 @@ impl World<'_> {
         is_caused |= died;
         fails |= is_caused;
         if let (Some(place), true) = (to, fails) {
-            self.new[place].failures.entry(index).or_default().1 += 1;
+            *self.new[place].failures.entry(index).or_default() += 1;
         }
         if let (Some(place), true) = (to, died) {
             // The master reads the numbers of a dead worker, and another worker gets its slot.

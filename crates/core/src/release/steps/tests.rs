@@ -111,7 +111,7 @@ fn each_state_takes_each_event_by_table() {
         ("50", [vec![], vec![], serve(), worse(), asked(), vec![]]),
         (
             "whole",
-            [vec![], vec![], vec![], vec![], vec![], vec![ends(1, End::Done)]],
+            [vec![], failed(), vec![], vec![], vec![], vec![ends(1, End::Done)]],
         ),
         (
             "back",

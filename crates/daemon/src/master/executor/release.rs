@@ -40,6 +40,8 @@ pub enum ReleaseFault {
     Linked(PathBuf, PathBuf),
     #[error("{} is not below {}: only root may name a release elsewhere", .0.display(), .1.display())]
     Elsewhere(PathBuf, PathBuf),
+    #[error("{} is not UTF-8; rename it", .0.display())]
+    NotUtf8(PathBuf),
     #[error("{0}")]
     System(String),
 }
@@ -90,16 +92,16 @@ impl Releases {
 struct Found {
     /// `None`: there is no link.
     release: Option<PathBuf>,
-    /// What the link and those beside it name.
+    /// The targets of the three links.
     known: Vec<PathBuf>,
 }
 
-/// Who chose a release.
+/// The rights behind the choice of a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::master) enum ChosenBy {
     Root,
     Owner,
-    /// Whoever owns the link.
+    /// Those of the link's owner.
     Link,
 }
 
@@ -272,7 +274,7 @@ fn look(
 }
 
 fn look_now(link: &Path, uid: u32, wanted: Option<&Path>, by: ChosenBy) -> Result<Found, ReleaseFault> {
-    let beside = |end: &str| {
+    let with_end = |end: &str| {
         let mut name = OsString::from(link);
         name.push(end);
         PathBuf::from(name)
@@ -281,8 +283,9 @@ fn look_now(link: &Path, uid: u32, wanted: Option<&Path>, by: ChosenBy) -> Resul
         path: path.to_owned(),
         uid,
     };
-    let links = [link.to_owned(), beside(NEXT), beside(LAST)];
-    let known = links.iter().filter_map(|link| link.canonicalize().ok()).collect();
+    let links = [link.to_owned(), with_end(NEXT), with_end(LAST)];
+    let known = links.iter().filter_map(|link| link.canonicalize().ok());
+    let known = known.filter(|path| path.to_str().is_some()).collect();
     let named = match (wanted, fs::symlink_metadata(link)) {
         (Some(wanted), _) => wanted,
         (None, Ok(_)) => link,
@@ -294,6 +297,9 @@ fn look_now(link: &Path, uid: u32, wanted: Option<&Path>, by: ChosenBy) -> Resul
     let release = named.canonicalize().map_err(|_| not_there(named))?;
     if wanted.is_some_and(|wanted| wanted != release) {
         return Err(ReleaseFault::Linked(named.to_owned(), release));
+    }
+    if release.to_str().is_none() {
+        return Err(ReleaseFault::NotUtf8(release));
     }
     if !release.is_dir() || release.parent().is_none() {
         return Err(ReleaseFault::NoDirectory(release));
