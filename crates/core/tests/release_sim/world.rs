@@ -50,8 +50,8 @@ struct World<'a> {
     /// How many times slower the new release is, within tolerance.
     pace: f64,
     is_out: bool,
-    /// The client that hammers: its worker, its route, the seconds left.
-    client: (Option<usize>, usize, u32),
+    /// The client that hammers: its route, the seconds left. Each of its requests has a turn of its own.
+    client: (usize, u32),
     outcome: Outcome,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn run(site: &Site, kind: Kind, random: &mut Random) -> Outcome {
         new: Vec::new(),
         pace,
         is_out: false,
-        client: (None, 0, 0),
+        client: (0, 0),
         outcome: Outcome::default(),
     };
     world.deploy();
@@ -171,13 +171,14 @@ impl World<'_> {
                 self.request(&mut sums, route, worker, second, is_broken_input);
             }
         }
-        if self.client.2 == 0 && is(self.random, self.site.hammered) {
-            self.client = (self.chosen(share), self.route(), 20);
+        if self.client.1 == 0 && is(self.random, self.site.hammered) {
+            self.client = (self.route(), 20);
         }
-        let (worker, route, left) = self.client;
+        let (route, left) = self.client;
         if left > 0 {
-            self.client.2 -= 1;
+            self.client.1 -= 1;
             for _ in 0..5 {
+                let worker = self.chosen(share);
                 self.request(&mut sums, route, worker, second, true);
             }
         }
