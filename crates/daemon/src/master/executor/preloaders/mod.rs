@@ -89,6 +89,7 @@ impl Preloaders {
         let name = &generation.settings.pool.name;
         log::debug!("[pool {name}] has workers of zygote {pid}");
         generation.make.begin(zygote.origin, !generation.slots.is_empty());
+        context.handover.pool_changed(generation.pool);
         context.pools.set_preloader(id, Some(pid));
         if let Some(facts) = zygote.facts.clone().filter(|_| zygote.start.is_none()) {
             self.zygote_serves(context, id, facts);
