@@ -303,6 +303,14 @@ fn a_master_that_is_killed_or_replaced_keeps_the_release() {
         let (code, text) = shop.deploy(&[&shop.release("1")]);
         assert_eq!(code, 0, "{text}");
         shop.assert_serves("1", &[]);
+        // A restart in between keeps no later deployment waiting.
+        for release in ["2", "1"] {
+            let (code, text) = shop.daemon.said(&["restart", "shop", "--wait"]);
+            assert_eq!(code, Some(0), "{text}");
+            let (code, text) = shop.deploy(&[&shop.release(release)]);
+            assert_eq!(code, 0, "{text}");
+            shop.assert_serves(release, &[]);
+        }
     }
 }
 

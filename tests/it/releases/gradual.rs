@@ -186,6 +186,22 @@ fn a_deployment_under_way_is_taken_back_or_replaced() {
     shop.assert_serves("1", &[]);
     assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
     assert_eq!(shop.link("current.next"), None);
+    // A reload goes on with the deployment; one of everything takes it back, and so does a restart.
+    for end in [&["reload", "--all"][..], &["restart", "shop"]] {
+        let under_way = begin("2");
+        let begun = || shop.daemon.shown(&["releases"]);
+        wait_until("a deployment", || begun().contains("releases/2 gets 50 %"));
+        let (code, text) = shop.daemon.said(&["reload"]);
+        assert_eq!(code, Some(0), "{text}");
+        assert_contains(&begun(), "releases/2 gets 50 %");
+        let (code, text) = shop.daemon.said(end);
+        assert_eq!(code, Some(0), "{text}");
+        let (code, text) = ended(under_way);
+        assert_eq!(code, Some(70), "{end:?}: {text}");
+        assert_contains(&text, "another configuration of the pool took its place");
+        wait_until("the release before", || shop.answer_at("current") == "1 1 1");
+        assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
+    }
 }
 
 fn daemon_told(output: &std::process::Output) -> String {

@@ -189,7 +189,16 @@ fn checked(release: &Path, pool: &PoolReleases) -> Result<PathBuf, DeployError> 
         return Err(DeployError::Around(release.to_owned(), pool.link.clone()));
     }
     let owner = found.uid();
-    match owner == uid || owner == 0 {
+    // Of a user who deploys for the pool's.
+    let is_link_s = || {
+        let parent = pool.link.parent();
+        let owners = [
+            pool.link.symlink_metadata().ok(),
+            parent.and_then(|it| it.metadata().ok()),
+        ];
+        owners.into_iter().flatten().any(|it| it.uid() == owner)
+    };
+    match owner == uid || owner == 0 || is_link_s() {
         true => Ok(path),
         false => Err(DeployError::Foreign { path, owner, uid }),
     }

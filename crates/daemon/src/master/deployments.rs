@@ -135,8 +135,14 @@ impl Master {
                     }
                 }
                 DeployFact::Dropped => {
-                    let why = "another configuration of the pool took its place".to_owned();
-                    self.step(pool, deployment, steps::Event::TrialFailed, Some(why));
+                    if self
+                        .job(pool, deployment)
+                        .is_some_and(|it| it.serves_since.is_none())
+                    {
+                        let why = || Some("another configuration of the pool took its place".to_owned());
+                        self.step(pool, deployment, steps::Event::RollBack, why());
+                        self.step(pool, deployment, steps::Event::TrialFailed, why());
+                    }
                 }
             }
         }

@@ -119,7 +119,12 @@ impl Master {
         else {
             return;
         };
-        if let Err(error) = self.begin_restart(id, None) {
+        // Only a command reads the link to the release again.
+        let release = self.executor.context.pools.serving_release(id);
+        self.executor.context.releases.want(id, release, None);
+        let begun = self.begin_restart(id, None);
+        self.executor.context.releases.want_nothing();
+        if let Err(error) = begun {
             log::error!("the old processes stay: {error}");
         }
     }

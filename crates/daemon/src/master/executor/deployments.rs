@@ -136,8 +136,8 @@ impl Deployments {
         let is_whole = |pool: PoolId, job: &Job| {
             let own = job.generation.filter(|_| job.is_awaited());
             own.is_some_and(|own| {
-                let mut others = pools.generations.of(&pool).filter(|(other, _)| *other != own);
-                !others.any(|(_, generation)| takes_up(pools, generation))
+                let mut before = pools.generations.of(&pool).filter(|(other, _)| *other < own);
+                !before.any(|(_, generation)| takes_up(pools, generation))
             })
         };
         let all = self.pools.iter();
@@ -182,9 +182,10 @@ impl Deployments {
         let is_over = |(pool, all): (&PoolId, &PoolDeployments)| {
             let (id, state) = all.steps.present()?;
             let own = all.jobs.get(&id)?.generation?;
-            let others = || pools.generations.of(pool).filter(|(other, _)| *other != own);
+            // A later generation may have taken its place already.
+            let mut before = pools.generations.of(pool).filter(|(other, _)| *other < own);
             let has_workers = match state {
-                State::Whole => others().any(|(_, generation)| !generation.slots.is_empty()),
+                State::Whole => before.any(|(_, generation)| !generation.slots.is_empty()),
                 State::Back(_) => pools
                     .generations
                     .get(&own)

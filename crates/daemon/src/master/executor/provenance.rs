@@ -104,7 +104,9 @@ impl Services {
             is_always_replaced: wanted.pool.replacement.reload == ReloadWhen::Always,
             // The left-out settings may be right by now.
             has_failed: make.has_failed || make.trial.is_some(),
-            is_code_cached: make.is_code_cached || wanted.pool.application.traits().starts_from_disk,
+            // The code of a release changes with a deployment or a restart.
+            is_code_cached: wanted.release.is_none()
+                && (make.is_code_cached || wanted.pool.application.traits().starts_from_disk),
         };
         comparison.difference(extent, || {
             let is_other_origin = match (self.origin(&wanted.pool), make.origin) {

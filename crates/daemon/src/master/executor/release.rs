@@ -127,6 +127,8 @@ impl Context {
         let known = known.into_iter().flat_map(|pool| [pool.latest, pool.serving]);
         let known: Vec<&Generation> = known
             .flatten()
+            // A reload of everything takes back a deployment.
+            .filter(|id| extent != ReloadScope::All || self.pools.serving_generation_of(*id) == Some(*id))
             .filter_map(|id| self.pools.generations.get(&id))
             .filter(|generation| same_link(generation, &release))
             .collect();
@@ -228,6 +230,11 @@ fn same_link(generation: &Generation, release: &Release) -> bool {
 impl Pools {
     pub(in crate::master) fn serving_generation(&self, id: PoolId) -> Option<GenerationId> {
         self.by_id.get(&id)?.serving
+    }
+
+    /// Returns the generation that serves in the pool of this one.
+    fn serving_generation_of(&self, id: GenerationId) -> Option<GenerationId> {
+        self.serving_generation(self.generations.get(&id)?.pool)
     }
 
     /// Returns the release that a pool serves.
