@@ -253,6 +253,20 @@ fn every_runtime_serves_one_release_until_a_deployment() {
         let shown = shop.daemon.shown(&["releases"]);
         assert_contains(&shown, "shop: ");
         assert_contains(&shown, "releases/2 is in service");
+        // A directory that no link ever named.
+        let other = shop.daemon.dir.join("other");
+        fs::create_dir(&other).expect("a directory");
+        if application.runtime == "php" {
+            for (name, text) in application.files {
+                write_file(other.join(name), text.replace("RELEASE", "9"));
+            }
+            assert_contains(&shop.answer_at("other"), "9 ");
+            assert_contains(
+                &shop.daemon.shown(&["releases"]),
+                "1 requests had a script in no release",
+            );
+            shop.daemon.wait_for("is in no release of");
+        }
     }
 }
 

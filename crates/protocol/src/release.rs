@@ -18,6 +18,9 @@ pub struct PoolReleases {
     pub under_way: Option<UnderWay>,
     /// The result of the last deployment since the daemon's start.
     pub last: Option<Deployment>,
+    /// Requests of the present workers' generations whose script is in no release.
+    #[serde(default)]
+    pub outside: u64,
     /// The releases that have workers, each once.
     pub workers: Vec<ReleaseWorkers>,
 }

@@ -416,6 +416,9 @@ fn shown(arguments: &Releases) -> CommandResult {
                 workers.release.display()
             );
         }
+        if pool.outside > 0 {
+            let _ = writeln!(text, "  {} requests had a script in no release", pool.outside);
+        }
         if let Some(under_way) = &pool.under_way {
             let _ = writeln!(text, "  {}", progress::in_words(under_way));
             if let Some(waiting) = &under_way.waiting {

@@ -231,10 +231,18 @@ impl Pools {
                 uid,
                 under_way: deployed.and_then(PoolDeployments::under_way),
                 last: deployed.and_then(|it| it.last.clone()),
+                outside: self.outside(id),
                 workers: self.release_workers(id),
             })
         });
         Ok(shown.collect())
+    }
+
+    fn outside(&self, id: PoolId) -> u64 {
+        let generations = self.generations.of(&id);
+        let resources = generations.filter_map(|(_, generation)| generation.resources.as_ref());
+        let gates = resources.filter_map(|resources| Some(resources.board.gate()?.outside()));
+        gates.fold(0, u64::saturating_add)
     }
 
     fn uid_of(&self, pool: &RunningPool) -> u32 {
