@@ -162,11 +162,7 @@ impl Master {
         let Executor {
             context, deployments, ..
         } = &mut self.executor;
-        let job = deployments
-            .pools
-            .get_mut(&pool)
-            .and_then(|all| all.jobs.get_mut(&id));
-        let Some(comparison) = job.and_then(|job| job.comparison.as_mut()) else {
+        let Some(comparison) = deployments.job(pool, id).and_then(|job| job.comparison.as_mut()) else {
             return;
         };
         let verdict = comparison.second(&context.pools);
@@ -186,11 +182,7 @@ impl Master {
         let Executor {
             context, deployments, ..
         } = &mut self.executor;
-        let job = deployments
-            .pools
-            .get_mut(&pool)
-            .and_then(|all| all.jobs.get_mut(&id));
-        if let Some(job) = job {
+        if let Some(job) = deployments.job(pool, id) {
             match (&mut job.comparison, old.zip(job.generation)) {
                 (Some(comparison), _) => comparison.step(percent),
                 (none, Some(both)) => *none = Some(Comparison::begin(&context.pools, both, percent)),
@@ -271,7 +263,7 @@ impl Master {
     }
 
     fn job(&mut self, pool: PoolId, id: DeploymentId) -> Option<&mut Job> {
-        self.executor.deployments.pools.get_mut(&pool)?.jobs.get_mut(&id)
+        self.executor.deployments.job(pool, id)
     }
 
     /// Starts a generation with the release.

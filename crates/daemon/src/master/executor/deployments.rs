@@ -24,7 +24,7 @@ pub(in crate::master) struct Deployments {
     last: u64,
     /// Facts that the master has not taken yet.
     facts: Vec<(GenerationId, DeployFact)>,
-    /// A worker is gone since the master looked.
+    /// A worker has ended since the last look.
     is_somebody_gone: bool,
 }
 
@@ -36,7 +36,7 @@ pub(in crate::master) struct PoolDeployments {
     pub(in crate::master) last: Option<Deployment>,
 }
 
-/// What becomes of a deployment's generation.
+/// An event of a deployment's generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::master) enum DeployFact {
     /// It has its first worker, and gets its part of the requests.
@@ -47,7 +47,7 @@ pub(in crate::master) enum DeployFact {
     Dropped,
 }
 
-/// A deployment whose result, or whose end of old workers, is awaited.
+/// A deployment, until the workers that leave have ended.
 #[derive(Debug)]
 pub(in crate::master) struct Job {
     /// The command that waits for the result.
@@ -87,6 +87,15 @@ impl Deployments {
     pub(in crate::master) fn next_id(&mut self) -> DeploymentId {
         self.last += 1;
         DeploymentId(self.last)
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = (PoolId, DeploymentId, &Job)> {
+        let all = self.pools.iter();
+        all.flat_map(|(pool, all)| all.jobs.iter().map(move |(id, job)| (*pool, *id, job)))
+    }
+
+    pub(in crate::master) fn job(&mut self, pool: PoolId, id: DeploymentId) -> Option<&mut Job> {
+        self.pools.get_mut(&pool)?.jobs.get_mut(&id)
     }
 
     /// Keeps a fact for the master.
@@ -131,7 +140,7 @@ impl Deployments {
         (!self.facts.is_empty()).then(|| self.facts.remove(0))
     }
 
-    /// Returns the deployments whose release now gets every request, and that have not been reported.
+    /// Returns the finished deployments without a report: the new release gets every request.
     pub(in crate::master) fn whole(&self, pools: &Pools) -> Vec<(PoolId, DeploymentId)> {
         let is_whole = |pool: PoolId, job: &Job| {
             let own = job.generation.filter(|_| job.is_awaited());
@@ -140,9 +149,7 @@ impl Deployments {
                 !before.any(|(_, generation)| takes_up(pools, generation))
             })
         };
-        let all = self.pools.iter();
-        let jobs = all.flat_map(|(pool, all)| all.jobs.iter().map(move |(id, job)| (*pool, *id, job)));
-        let whole = jobs.filter(|(pool, _, job)| is_whole(*pool, job));
+        let whole = self.jobs().filter(|(pool, _, job)| is_whole(*pool, job));
         whole.map(|(pool, id, _)| (pool, id)).collect()
     }
 
@@ -153,12 +160,10 @@ impl Deployments {
             .for_each(|it| it.died(id));
     }
 
-    /// Returns the deployments whose releases are to be compared now.
+    /// Returns the deployments with a comparison due.
     pub(in crate::master) fn due(&self, now: Tick) -> Vec<(PoolId, DeploymentId)> {
-        let all = self.pools.iter();
-        let jobs = all.flat_map(|(pool, all)| all.jobs.iter().map(move |(id, job)| (*pool, *id, job)));
         let is_due = |job: &Job| job.comparison.as_ref().is_some_and(|it| it.next() <= now);
-        let due = jobs.filter(|(.., job)| is_due(job));
+        let due = self.jobs().filter(|(.., job)| is_due(job));
         due.map(|(pool, id, _)| (pool, id)).collect()
     }
 
@@ -174,7 +179,7 @@ impl Deployments {
         since.map(|since| since + LAST_CONNECTION).chain(looks).min()
     }
 
-    /// Returns the deployments whose leaving workers have gone.
+    /// Returns the deployments without leaving workers.
     pub(in crate::master) fn ended(&mut self, pools: &Pools) -> Vec<(PoolId, DeploymentId)> {
         if !std::mem::take(&mut self.is_somebody_gone) {
             return Vec::new();
@@ -199,7 +204,7 @@ impl Deployments {
 }
 
 impl Pools {
-    /// Returns the releases of a pool, or of all; only those that these rights may see.
+    /// Returns the releases of one pool or of all pools, as far as the rights allow.
     pub(in crate::master) fn releases(
         &self,
         context: &Context,
