@@ -63,5 +63,6 @@ fn least_written(count: usize) -> usize {
 fn a_worker_costs_as_much_with_many_pools_as_with_few() {
     let (few, many) = (least_written(1), least_written(24));
     assert!(few > 0, "something is left for a next master");
-    assert!(many <= few + few / 2, "{many} bytes, and {few} with one pool");
+    // A busy master writes a state less, as it sees two changes at once; the whole state would be 24 times as much.
+    assert!(many <= 2 * few, "{many} bytes, and {few} with one pool");
 }
