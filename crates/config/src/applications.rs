@@ -1,5 +1,6 @@
 //! Settings of a pool with `routing = "application"`.
 
+use crate::release::Release;
 use forkyard_core::applications::Options;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -44,6 +45,10 @@ pub struct Applications {
     pub user_mounts: bool,
     /// The user for applications whose owner may not run any. `None`: refuse them.
     pub default_user: Option<String>,
+    /// The releases of applications; the link is a name below each root. `None`: every directory is an application of
+    /// its own.
+    #[serde(default)]
+    pub releases: Option<Box<Release>>,
     #[serde(default)]
     pub groups: BTreeMap<String, Vec<PathBuf>>,
     pub router_user: Option<String>,

@@ -2,6 +2,7 @@
 
 use super::applications::Applications;
 use super::model::{Listen, Pool};
+use super::release::Release;
 
 impl Pool {
     /// Whether the pool's workers can keep running under the new settings. Ignores attributes that can be set on an
@@ -45,9 +46,11 @@ impl Listen {
 impl Applications {
     /// Whether the inspector can keep running.
     pub fn has_inspector_for(&self, wanted: &Applications) -> bool {
+        let name = |releases: &Option<Box<Release>>| releases.as_ref().map(|it| it.link.clone());
         self.directories == wanted.directories
             && self.restart_dir == wanted.restart_dir
             && self.user_switching == wanted.user_switching
             && self.user_mounts == wanted.user_mounts
+            && name(&self.releases) == name(&wanted.releases)
     }
 }

@@ -105,8 +105,9 @@ pub(crate) fn inspect(root: &Path) -> Result<Subject, SubjectError> {
         restart_dir: None,
         switching: false,
         user_mounts: true,
+        releases: None,
     };
-    match find::inspect(root, &terms) {
+    match find::inspect(root, None, &terms) {
         Ok(found) => Ok(application(found)),
         Err(_) if !has_own_word(root) && has_documents(root) => Ok(Subject {
             root: root.to_owned(),

@@ -28,6 +28,9 @@ pub struct InspectRequest {
     pub number: u64,
     /// The application's root, as named by the request.
     pub root: PathBuf,
+    /// The link whose release the root is or was. `None`: the inspector looks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +91,10 @@ pub struct FoundApplication {
     pub restart: Option<(i128, u64)>,
     /// `always_restart.txt` exists.
     pub always_restart: bool,
+    /// The link to the application's release in service, in a directory without links, if the pool has releases. The
+    /// root is what it names now, or a release that the question names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<PathBuf>,
     /// The deployed version: the first line of `REVISION`, or the name of a directory in `releases`.
     #[serde(default)]
     pub revision: Option<String>,

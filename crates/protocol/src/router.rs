@@ -34,6 +34,8 @@ pub enum ToMaster {
     },
     /// Requests that the router answered itself, since the last such message.
     Refused(Refusals),
+    /// The release that the router has read from a link. The master keeps it for the next router.
+    Serves { link: PathBuf, release: PathBuf },
     /// The router exits after [`ToRouter::Finish`].
     Finished,
 }
@@ -67,8 +69,21 @@ pub enum ToRouter<Pool> {
     Gone { instance: u64 },
     /// An operator's request, answered with [`ToMaster::Done`].
     AdminRequest { admin_request: u64, what: AdminRequest },
+    /// What an application's requests get from now on.
+    Release(Served),
     /// Stop accepting and exit when waiting requests are served, or after the given time.
     Finish(Option<Duration>),
+}
+
+/// The releases of an application that requests get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// The link that names the application.
+    pub link: PathBuf,
+    pub release: PathBuf,
+    /// The release of a deployment, and its part of the requests in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coming: Option<(PathBuf, u8)>,
 }
 
 /// Requests that a router answered itself, or did not answer because their client had left.

@@ -6,11 +6,13 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::pool::{absolute, existing, positive};
+use super::release;
 use crate::application::MOST_CONCURRENCY;
 use crate::applications::Applications;
 use crate::draft::{ApplicationsDraft, PoolText};
 use crate::flat_keys::{Field, Written};
 use crate::model::ProcessManager;
+use crate::release::Release;
 use crate::report::{Report, WorldReport};
 use crate::units::{Text, Whole};
 use crate::value::quoted;
@@ -109,8 +111,22 @@ fn applications(
         user_mounts: draft.user_mounts.or(false),
         default_user: user(&draft.default_user, report),
         router_user: user(&draft.router_user, report),
+        releases: releases(text, report),
         groups: groups(draft, report),
     })
+}
+
+fn releases(text: &PoolText, report: &mut Report<'_>) -> Option<Box<Release>> {
+    let written = text.applications.releases.written()?;
+    let name = &written.value.0;
+    let mut parts = Path::new(name).components();
+    let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+    if !is_name || name.contains('/') {
+        let problem = format!("{} is no name of a link", quoted(name));
+        report.rule(written, problem, "give a name without slashes, such as \"current\"");
+        return None;
+    }
+    release::with_steps(PathBuf::from(name), &text.draft, report)
 }
 
 /// The default reserve is 0 for one or two places: otherwise no application could have a second instance.

@@ -2,9 +2,10 @@
 
 use super::pool::{absolute, positive};
 use crate::application::Application;
-use crate::draft::PoolText;
+use crate::draft::{PoolDraft, PoolText};
 use crate::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
-use crate::report::WorldReport;
+use crate::report::{Report, WorldReport};
+use std::path::PathBuf;
 
 const WITHOUT: &str = "it has no effect without release";
 
@@ -16,13 +17,21 @@ pub(super) fn resolve(
 ) -> Option<Box<Release>> {
     let draft = &text.draft;
     let Some(written) = draft.release.written() else {
+        if text.is_routed() && !text.applications.releases.is_absent() {
+            return None;
+        }
         let remedy = "write release = \"/srv/shop/current\", or leave it out";
         report.useless(&draft.gradual, WITHOUT, remedy);
         report.useless(&draft.step_time, WITHOUT, remedy);
         return None;
     };
     let problem = match application {
-        _ if text.is_routed() => Some("an application pool has no release of its own"),
+        _ if text.is_routed() => {
+            let problem = "an application pool has no release of its own";
+            let remedy = "write releases = \"current\" into its applications: a link of that name below each root";
+            report.rule(written, problem, remedy);
+            return None;
+        }
         _ if !draft.chroot.is_absent() => Some("a pool with chroot has no release"),
         Application::Http(_) => Some("forkyard does not start the program"),
         Application::Rust => Some("the application is a part of the daemon"),
@@ -38,6 +47,15 @@ pub(super) fn resolve(
         report.rule(written, problem, "name a link, such as /srv/shop/current");
         return None;
     }
+    with_steps(link, draft, report)
+}
+
+/// Returns the release behind a link, with the steps of its deployments.
+pub(super) fn with_steps(
+    link: PathBuf,
+    draft: &PoolDraft,
+    report: &mut Report<'_>,
+) -> Option<Box<Release>> {
     let mut gradual = Vec::new();
     for percent in draft.gradual.or(DEFAULT_STEPS.map(u64::from).to_vec()) {
         let before = gradual.last().copied().unwrap_or(0);

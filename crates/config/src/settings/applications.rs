@@ -62,6 +62,9 @@ section! {
             "how long the result of an inspection of an application's files is used; 0: inspect them with every request"),
         forget_after: Field<Time> = key("forget_after", "duration", r#"`"1h"`"#,
             "an application without requests and instances for this long is forgotten"),
+        releases: Field<Text> = key("releases", "string", "none",
+            "the name of a link below each application's root, to the release in service: `\"current\"`. An application with such a link keeps the release that it began with, until `forkyard deploy` or `forkyard restart`. See [Releases](../howto/deploy.md#in-an-application-pool)")
+            .sample(Off(r#""current""#)),
         groups: Entries<Texts> = key("groups", "table", "`{}`",
             "names of groups, each with a list of applications' roots: [Groups](application-pool.md#groups)")
             .sample(Off(r#"{ images = ["/srv/www/thumbnails", "/srv/www/posters"] }"#)),

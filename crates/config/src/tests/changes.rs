@@ -56,6 +56,7 @@ fn the_inspector_goes_on_unless_what_it_looks_at_changes() {
         ("max = 9", true),
         ("max_idle_time = 0", true),
         ("restart_dir = \"var/restart\"", false),
+        ("releases = \"current\"", false),
         ("default_user = \"www-data\"\nuser_switching = false", false),
     ] {
         assert_eq!(now.has_inspector_for(&applications(keys)), goes_on, "{keys}");

@@ -6,7 +6,7 @@
 
 use super::find_error::FindError;
 use forkyard_base::origin::Mark;
-use forkyard_sys::beneath::{self, directory_in, entry_of};
+use forkyard_sys::beneath::{self, Entry, directory_in, entry_of};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
@@ -37,22 +37,30 @@ pub(super) fn check(root: &Path, mark: &Mark, directories: &[PathBuf], owner: u3
                 false => Err(changed()),
             };
         }
-        let of = entry.uid;
-        if of != 0 && of != owner {
-            let (above, root) = (path, root.to_owned());
-            return Err(FindError::ForeignAbove {
-                above,
-                of,
-                root,
-                owner,
-            });
-        }
-        if entry.mode & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL {
-            let (above, root) = (path, root.to_owned());
-            return Err(FindError::WritableAbove { above, root });
-        }
+        check_one(&path, &entry, root, owner)?;
     }
     Err(changed())
+}
+
+/// Checks one directory above `root`, or above a link to it.
+///
+/// # Errors
+/// It belongs to another user, or everybody may write to it.
+pub(super) fn check_one(above: &Path, entry: &Entry, root: &Path, owner: u32) -> Result<(), FindError> {
+    let of = entry.uid;
+    let (above, root) = (above.to_owned(), root.to_owned());
+    if of != 0 && of != owner {
+        return Err(FindError::ForeignAbove {
+            above,
+            of,
+            root,
+            owner,
+        });
+    }
+    if entry.mode & (WRITABLE_BY_ALL | STICKY) == WRITABLE_BY_ALL {
+        return Err(FindError::WritableAbove { above, root });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use super::ancestors;
 use super::find_error::FindError;
 use super::protocol::{FoundApplication, Kind, Refusal, Settings};
+use super::releases::{self, ReleaseLink};
 use super::signs::{OWN_FILE, PASSENGERFILE, PYTHONS};
 use forkyard_base::origin::{Mark, Origin};
 use forkyard_base::text::is_control;
@@ -44,6 +45,8 @@ pub struct Terms {
     pub switching: bool,
     /// Allows file systems mounted by users, which can fake owners.
     pub user_mounts: bool,
+    /// The name of links to releases in service.
+    pub releases: Option<PathBuf>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -53,11 +56,19 @@ pub struct Refused {
     pub refusal: Option<Refusal>,
 }
 
-/// Inspects an application's directory.
+/// Inspects an application's directory. `link`: the link that named it once; `None`: look for one.
 ///
 /// # Errors
 /// The directory is not an application of the pool.
-pub fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, Refused> {
+pub fn inspect(root: &Path, link: Option<&Path>, terms: &Terms) -> Result<FoundApplication, Refused> {
+    let found = match link {
+        Some(link) => Some(ReleaseLink {
+            link: link.to_owned(),
+            release: root.to_owned(),
+        }),
+        None => releases::find(root, terms),
+    };
+    let root = found.as_ref().map_or(root, |found| &found.release);
     let (root, directory) = enter(root, terms)?;
     let entry = beneath::entry_of(directory.as_fd()).map_err(|error| Refused {
         why: FindError::System(error),
@@ -68,6 +79,7 @@ pub fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, Refused> 
         root,
         directory,
         entry,
+        link: found.map(|found| found.link),
     };
     look_into(&app_root, terms).map_err(|why| Refused {
         refusal: Some(Refusal {
@@ -108,6 +120,9 @@ fn look_into(app_root: &AppRoot, terms: &Terms) -> Result<FoundApplication, Find
             startup.uid,
         )?;
     }
+    if let Some(link) = &app_root.link {
+        releases::check(link, startup.uid, terms)?;
+    }
     if let Some((_, from, entry)) = &settings {
         app_root.check_author(from, entry, startup.uid)?;
     }
@@ -128,6 +143,7 @@ fn look_into(app_root: &AppRoot, terms: &Terms) -> Result<FoundApplication, Find
         restart,
         always_restart,
         revision: app_root.revision(),
+        link: app_root.link.clone(),
         root,
     })
 }
@@ -165,7 +181,7 @@ fn enter(root: &Path, terms: &Terms) -> Result<(PathBuf, OwnedFd), Refused> {
     }))
 }
 
-fn real_below(path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
+pub(super) fn real_below(path: &Path, directories: &[PathBuf]) -> Option<PathBuf> {
     let real = std::fs::canonicalize(path).ok()?;
     let holds = |directory: &PathBuf| {
         let directory = std::fs::canonicalize(directory).unwrap_or_default();
@@ -178,6 +194,7 @@ struct AppRoot {
     root: PathBuf,
     directory: OwnedFd,
     entry: Entry,
+    link: Option<PathBuf>,
 }
 
 type OwnFile = (Settings, &'static str, Entry);

@@ -69,6 +69,13 @@ pub enum FindError {
         file.display()
     )]
     Entry { file: PathBuf, entry: String },
+    #[error("{} is no link to a release; ln -s releases/1 {}", .0.display(), .0.display())]
+    NoLink(PathBuf),
+    #[error(
+        "{} belongs to user {of}, and its release to user {owner}; give the link to user {owner} or to root (chown -h)",
+        link.display()
+    )]
+    ForeignLink { link: PathBuf, of: u32, owner: u32 },
     #[error(
         "{} belongs to user {of}, who could put another directory in the place of {}, which is user {owner}'s; \
          give it to user {owner} or to root, or name it in applications.directories",

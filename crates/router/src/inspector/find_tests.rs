@@ -19,7 +19,7 @@ fn is_root() -> bool {
 }
 
 fn inspect(root: &Path, terms: &Terms) -> Result<FoundApplication, String> {
-    super::inspect(root, terms).map_err(|refused| refused.why.to_string())
+    super::inspect(root, None, terms).map_err(|refused| refused.why.to_string())
 }
 
 impl Site {
@@ -64,6 +64,7 @@ impl Site {
             restart_dir: None,
             switching: true,
             user_mounts: false,
+            releases: None,
         }
     }
 

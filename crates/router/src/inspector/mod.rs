@@ -8,6 +8,7 @@
 //! * [`protocol`]: questions and answers.
 //! * [`queue`]: assigns inspections to child processes and handles blocked ones.
 //! * [`find`]: inspects a directory.
+//! * [`releases`]: finds the link to the release in service.
 //! * [`pool`]: derives an application's pool from an answer.
 
 mod ancestors;
@@ -17,6 +18,7 @@ pub(crate) mod own_settings;
 pub mod pool;
 mod process;
 pub mod queue;
+mod releases;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod signs;

@@ -39,6 +39,7 @@ pub fn run(
         restart_dir: applications.restart_dir.clone(),
         switching,
         user_mounts: applications.user_mounts,
+        releases: applications.releases.as_ref().map(|it| it.link.clone()),
     };
     let done = become_inspector(identity).and_then(|()| {
         let mut inspector = Inspector {
@@ -322,7 +323,7 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
     let mut buffer = vec![0; MOST_BYTES];
     while let Some(look) = next(socket.as_fd(), &mut buffer) {
         let number = look.number;
-        let (found, refusal) = match find::inspect(&look.root, terms) {
+        let (found, refusal) = match find::inspect(&look.root, look.link.as_deref(), terms) {
             Ok(found) => (Ok(found), None),
             Err(refused) => (Err(refused.why.to_string()), refused.refusal),
         };

@@ -99,6 +99,7 @@ fn ask(socket: &Option<OwnedFd>, number: u64, root: &Path) {
     let message = protocol::encode(&InspectRequest {
         number,
         root: root.to_owned(),
+        link: None,
     });
     let sent = socket::send(socket.as_ref().unwrap().as_fd(), &message.unwrap());
     assert!(matches!(sent, Ok(Progress::Done(_))), "{sent:?}");
@@ -307,6 +308,7 @@ fn a_hostile_router_is_held_back_and_the_master_answered() {
         protocol::encode(&InspectRequest {
             number,
             root: root.clone(),
+            link: None,
         })
         .unwrap()
     };

@@ -13,6 +13,7 @@ fn request(number: u64, root: &str) -> InspectRequest {
     InspectRequest {
         number,
         root: root.into(),
+        link: None,
     }
 }
 

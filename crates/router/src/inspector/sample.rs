@@ -27,6 +27,7 @@ pub(crate) fn applications(directory: &Path) -> Applications {
         user_mounts: false,
         default_user: None,
         router_user: None,
+        releases: None,
     }
 }
 
@@ -41,6 +42,7 @@ pub(crate) fn found(root: &str, user: u32) -> FoundApplication {
         restart: None,
         always_restart: false,
         revision: None,
+        link: None,
         origin: None,
     }
 }

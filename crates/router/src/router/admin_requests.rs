@@ -54,6 +54,8 @@ pub(super) enum AdminError {
 pub(super) struct AdminRequests {
     /// Starts, for the inspection of their application.
     starts: Vec<StartRequest>,
+    /// Starts of another release that a link names, with the link.
+    changes: HashMap<u64, (Arc<str>, Arc<str>)>,
     /// By the instance that is being disabled.
     disabling: HashMap<u64, Vec<u64>>,
 }
@@ -63,6 +65,8 @@ struct StartRequest {
     admin_request: u64,
     root: PathBuf,
     unstarted: Unstarted,
+    /// A restart by this link.
+    by_link: Option<(Arc<str>, Option<bool>)>,
 }
 
 impl AdminRequests {
@@ -92,9 +96,12 @@ impl Router {
                 application,
                 rolling,
                 unstarted,
-            } => match unstarted == Unstarted::Stays || self.pool.has_instances(&application) {
-                true => self.restart(&application, rolling),
-                false => return self.start(admin_request, application, unstarted),
+            } => match self.link_meant_by(&application) {
+                Some(link) => return self.restart_from(admin_request, &link, rolling, unstarted),
+                None if unstarted == Unstarted::Stays || self.pool.has_instances(&application) => {
+                    self.restart(&application, rolling)
+                }
+                None => return self.start(admin_request, application, unstarted),
             },
             AdminRequest::Detach { pid } => self.instance_of(pid).map(|number| {
                 self.tell(Event::Detach(InstanceId(number)));
@@ -178,26 +185,85 @@ impl Router {
     }
 
     fn start(&mut self, admin_request: u64, root: PathBuf, unstarted: Unstarted) {
-        let bytes = root.as_os_str().as_encoded_bytes();
+        self.start_found(StartRequest {
+            admin_request,
+            root,
+            unstarted,
+            by_link: None,
+        });
+    }
+
+    /// Returns the link of an application that an operator names by it or by its directory.
+    fn link_meant_by(&self, path: &Path) -> Option<Arc<str>> {
+        let link = self.sites.link_of(path)?;
+        let is_release = path.to_str().is_some_and(|path| self.sites.is_served(&link, path));
+        (!is_release).then_some(link)
+    }
+
+    /// Restarts an application with the release that its link names now.
+    fn restart_from(&mut self, admin_request: u64, link: &Arc<str>, rolling: Option<bool>, unstarted: Unstarted) {
+        self.start_found(StartRequest {
+            admin_request,
+            root: PathBuf::from(&**link),
+            unstarted,
+            by_link: Some((Arc::clone(link), rolling)),
+        });
+    }
+
+    fn start_found(&mut self, start: StartRequest) {
+        let bytes = start.root.as_os_str().as_encoded_bytes();
         if !is_possible(bytes) {
-            return self.is_none(admin_request, &root, None);
+            return self.is_none(start.admin_request, &start.root, None);
         }
         match self.inspections.ask(bytes, STARTER, Duration::ZERO, self.now) {
-            Lookup::Known(known) => self.start_known(admin_request, &known, unstarted),
-            Lookup::Refused(refused) => self.is_none(admin_request, &root, refused.as_deref()),
-            Lookup::Busy => self.done(admin_request, Err(AdminError::Busy)),
-            Lookup::Wait(_) => self.admin.starts.push(StartRequest {
-                admin_request,
-                root,
-                unstarted,
-            }),
+            Lookup::Known(known) => self.start_one(start, &known),
+            Lookup::Refused(refused) => self.is_none(start.admin_request, &start.root, refused.as_deref()),
+            Lookup::Busy => self.done(start.admin_request, Err(AdminError::Busy)),
+            Lookup::Wait(_) => self.admin.starts.push(start),
+        }
+    }
+
+    fn start_one(&mut self, start: StartRequest, known: &Arc<Known>) {
+        let StartRequest {
+            admin_request,
+            unstarted,
+            by_link,
+            ..
+        } = start;
+        let Some((link, rolling)) = by_link else {
+            if let Some(link) = known.link.as_ref().filter(|link| self.sites.release(link).is_none()) {
+                self.change_release(&Arc::clone(link), &known.name);
+            }
+            return self.start_known(admin_request, known, unstarted);
+        };
+        let serving = self.sites.release(&link).cloned();
+        let is_other = serving.as_ref().is_some_and(|serving| *serving != known.name);
+        match serving.filter(|_| !is_other || self.sites.is_shared(&link)) {
+            Some(serving) => {
+                let serving = PathBuf::from(&*serving);
+                match unstarted == Unstarted::Stays || self.pool.has_instances(&serving) {
+                    true => {
+                        let result = self.restart(&serving, rolling);
+                        self.done(admin_request, result);
+                    }
+                    false => self.start(admin_request, serving, unstarted),
+                }
+            }
+            None => {
+                if unstarted == Unstarted::Stays {
+                    self.done(admin_request, Ok(json!({ "rolling": true })));
+                }
+                let change = (link, Arc::clone(&known.name));
+                self.admin.changes.insert(admin_request, change);
+                self.start_known(admin_request, known, unstarted);
+            }
         }
     }
 
     pub(super) fn start_seen(&mut self, root: &Path, known: Option<&Arc<Known>>, refused: Option<&Refused>) {
         for start in self.admin.take_starts(root) {
             match known {
-                Some(known) => self.start_known(start.admin_request, known, start.unstarted),
+                Some(known) => self.start_one(start, known),
                 None => self.is_none(start.admin_request, root, refused),
             }
         }
@@ -240,10 +306,14 @@ impl Router {
     pub(super) fn started(&mut self, admin_request: u64, session: SessionId) {
         self.sessions.remove(session);
         self.pool.add(Event::Close(session, Return::Ok));
+        if let Some((link, release)) = self.admin.changes.remove(&admin_request) {
+            self.change_release(&link, &release);
+        }
         self.done(admin_request, Ok(json!({ "rolling": false, "started": true })));
     }
 
     pub(super) fn not_started(&mut self, admin_request: u64, refusal: Refusal) {
+        self.admin.changes.remove(&admin_request);
         let id = match &refusal {
             Refusal::Trouble(Trouble::Failed(error)) => self.errors.get(*error).error,
             _ => None,

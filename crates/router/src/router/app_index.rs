@@ -28,6 +28,8 @@ pub(super) struct Known {
     pub owner: u32,
     pub options: Options,
     pub own: Settings,
+    /// The link that names the application, if its releases change places behind one.
+    pub link: Option<Arc<str>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -226,7 +228,11 @@ impl AppIndex {
 
 fn question(number: u64, root: &[u8]) -> InspectRequest {
     let root = PathBuf::from(OsStr::from_bytes(root));
-    InspectRequest { number, root }
+    InspectRequest {
+        number,
+        root,
+        link: None,
+    }
 }
 
 fn known(found: &FoundApplication, pool: &Bounds) -> Option<Known> {
@@ -238,6 +244,7 @@ fn known(found: &FoundApplication, pool: &Bounds) -> Option<Known> {
         kind: found.kind,
         owner: found.owner.0,
         own,
+        link: found.link.as_ref().and_then(|link| link.to_str()).map(Arc::from),
     })
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Client {
     pub(super) keep: bool,
     pub(super) root: Vec<u8>,
     pub(super) known: Option<Arc<Known>>,
+    /// The release that was chosen for the request, and is being inspected.
+    pub(super) release: Option<Arc<str>>,
     pub(super) user: Option<u32>,
     pub(super) restart_files: Option<RestartFiles>,
     pub(super) session: Option<SessionId>,
@@ -69,6 +71,7 @@ impl Client {
             keep: false,
             root: Vec::new(),
             known: None,
+            release: None,
             user: None,
             restart_files: None,
             session: None,

@@ -92,6 +92,10 @@ impl Apps {
         old
     }
 
+    pub(super) fn remove(&mut self, name: &str) {
+        self.all.remove(name);
+    }
+
     pub(super) fn adopted(&mut self, name: &Arc<str>, restarts: u32, now: Tick) {
         let app = self.all.entry(Arc::clone(name)).or_default();
         app.asked = now;

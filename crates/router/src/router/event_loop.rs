@@ -15,6 +15,7 @@ use super::refusals::Refused;
 use super::sessions::Sessions;
 use super::settings::PoolSettings;
 use super::shortage::Shortage;
+use super::sites::Sites;
 use super::state::{ClientCause, ClientState};
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::event::Event;
@@ -61,6 +62,7 @@ pub(super) struct Router {
     pub(super) apps: Apps,
     pub(super) errors: Errors,
     pub(super) refused: Refused,
+    pub(super) sites: Sites,
 }
 
 impl Router {
@@ -94,6 +96,7 @@ impl Router {
             apps: Apps::new(applications.forget_after),
             errors: Errors::default(),
             refused: Refused::default(),
+            sites: Sites::default(),
             epoll,
             settings,
         })

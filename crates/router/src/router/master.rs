@@ -66,6 +66,7 @@ impl Router {
             }
             ToRouter::Gone { instance } => self.instance_gone(instance),
             ToRouter::AdminRequest { admin_request, what } => self.admin_request(admin_request, what),
+            ToRouter::Release(served) => self.release_changed(&served),
             ToRouter::Finish(limit) => {
                 self.accept_rest();
                 self.finish(limit);
@@ -189,8 +190,7 @@ impl Router {
                     self.found(id, Arc::clone(known));
                 }
                 None if inspected.looked || inspected.refused.is_some() => {
-                    let problem = self.settings.problem_of(inspected.refused.as_deref(), self.now);
-                    self.refuse(id, problem);
+                    self.not_found(id, inspected.refused.as_deref());
                 }
                 None => self.refuse(id, Problem::Unavailable),
             }

@@ -1,7 +1,7 @@
 //! Serves connections: reads, queues, passes on or answers their requests.
 
 use super::answer::{Problem, to_violation, too_large};
-use super::app_index::{Known, Lookup, is_possible};
+use super::app_index::{Known, Lookup, Refused, is_possible};
 use super::channel::MOST_BYTES;
 use super::client::Interest;
 use super::event_loop::{Phase, Router};
@@ -172,26 +172,45 @@ impl Router {
         };
         (client.id, client.keep, client.tries) = (head.id, head.keep, 0);
         (client.since, client.stuck, client.left) = (now, None, false);
-        client.stirred = false;
+        (client.stirred, client.release) = (false, None);
         let Some(root) = head.root.filter(|root| is_possible(root)) else {
             return self.refuse(id, Problem::NoRoot);
         };
+        self.look_up(id, &root);
+    }
+
+    pub(super) fn look_up(&mut self, id: u64, root: &[u8]) {
         let rate = self.settings.applications.stat_throttle_rate;
-        match self.inspections.ask(&root, id, rate, now) {
+        match self.inspections.ask(root, id, rate, self.now) {
             Lookup::Known(known) => self.found(id, known),
-            Lookup::Refused(refused) => {
-                let problem = self.settings.problem_of(refused.as_deref(), now);
-                self.refuse(id, problem);
-            }
+            Lookup::Refused(refused) => self.not_found(id, refused.as_deref()),
             Lookup::Busy => self.refuse(id, Problem::Unavailable),
             Lookup::Wait(_) => {
-                client.root = root.into_owned();
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.root = root.to_vec();
+                }
                 self.watch_more(id, Interest::End);
             }
         }
     }
 
+    /// Refuses a request whose root is no application. A release that is gone has served: then the link counts.
+    pub(super) fn not_found(&mut self, id: u64, refused: Option<&Refused>) {
+        let chosen = self.clients.get_mut(id).and_then(|client| client.release.take());
+        match chosen {
+            Some(gone) => self.release_gone(id, &gone),
+            None => {
+                let problem = self.settings.problem_of(refused, self.now);
+                self.refuse(id, problem);
+            }
+        }
+    }
+
+    /// Queues a request for its application, or first inspects the release that serves it.
     pub(super) fn found(&mut self, id: u64, known: Arc<Known>) {
+        let Some(known) = self.in_service(id, known) else {
+            return;
+        };
         let is_shared = self.settings.applications.user_switching;
         if !self.clients.count_user(id, known.owner, is_shared) {
             return self.refuse(id, Problem::Unavailable);
@@ -206,7 +225,7 @@ impl Router {
         }
     }
 
-    fn ask(&mut self, id: u64) {
+    pub(super) fn ask(&mut self, id: u64) {
         let now = self.now;
         let wait = self.settings.applications.max_request_queue_time;
         let Some(client) = self.clients.get_mut(id) else {
@@ -221,6 +240,11 @@ impl Router {
         };
         let session = self.sessions.wait(Who::Client(id));
         client.session = Some(session);
+        let known = self.still_served(known);
+        let Some(client) = self.clients.get_mut(id) else {
+            return;
+        };
+        client.known = Some(Arc::clone(&known));
         let get = Get {
             session,
             target: Target::Application(Arc::clone(&known.name), known.options),

@@ -1,0 +1,113 @@
+//! Requests of applications with releases: each gets the release that serves, or that of a deployment.
+
+use super::app_index::Known;
+use super::event_loop::Router;
+use super::state::ClientState;
+use forkyard_core::applications::event::Event;
+use forkyard_protocol::router::{Served, ToMaster};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+impl Router {
+    /// Returns the application of a request, in the release that it gets. `None`: that is inspected first.
+    pub(super) fn in_service(&mut self, id: u64, known: Arc<Known>) -> Option<Arc<Known>> {
+        let Some(link) = &known.link else {
+            return Some(known);
+        };
+        let client = self.clients.get_mut(id)?;
+        let chosen = match client.release.take() {
+            Some(chosen) => chosen,
+            None => {
+                let pool = &self.pool;
+                let has_instances = |release: &str| pool.has_instances(Path::new(release));
+                let times = (self.now, self.settings.applications.forget_after);
+                let choice = self.sites.choose(link, &known.name, times, has_instances);
+                if choice.is_new {
+                    self.say_release(link, &known.name);
+                }
+                choice.release
+            }
+        };
+        if chosen == known.name {
+            return Some(known);
+        }
+        if let Some(client) = self.clients.get_mut(id) {
+            // They are those of the release that the link names.
+            client.restart_files = None;
+            client.release = Some(Arc::clone(&chosen));
+        }
+        self.look_up(id, chosen.as_bytes());
+        None
+    }
+
+    fn say_release(&mut self, link: &str, release: &str) {
+        self.master.say(&ToMaster::Serves {
+            link: link.into(),
+            release: release.into(),
+        });
+    }
+
+    /// Returns the application in a release that still gets requests.
+    pub(super) fn still_served(&self, known: Arc<Known>) -> Arc<Known> {
+        let Some(link) = &known.link else {
+            return known;
+        };
+        if self.sites.is_served(link, &known.name) {
+            return known;
+        }
+        let serving = self.sites.release(link);
+        let serving = serving.and_then(|release| self.inspections.index.before(release.as_bytes()));
+        serving.unwrap_or(known)
+    }
+
+    /// The directory of the release that serves is gone: its requests get what the link names.
+    pub(super) fn release_gone(&mut self, id: u64, gone: &Arc<str>) {
+        let Some(link) = self.sites.link_of(Path::new(&**gone)) else {
+            return self.not_found(id, None);
+        };
+        log::error!(
+            "[pool {}] the release {gone} is in service and is gone; requests get what {link} names",
+            self.settings.name()
+        );
+        self.sites.forget(&link, gone);
+        self.look_up(id, link.as_bytes());
+    }
+
+    /// The master has decided which releases get requests.
+    pub(super) fn release_changed(&mut self, served: &Served) {
+        for ended in self.sites.set(served, self.now) {
+            self.end_release(&ended);
+        }
+    }
+
+    /// Makes a release serve that a link names now.
+    pub(super) fn change_release(&mut self, link: &Arc<str>, release: &Arc<str>) {
+        let served = Served {
+            link: PathBuf::from(&**link),
+            release: PathBuf::from(&**release),
+            coming: None,
+        };
+        self.release_changed(&served);
+        self.say_release(link, release);
+    }
+
+    /// Moves the requests that wait for a release, and lets its instances finish.
+    pub(super) fn end_release(&mut self, release: &Arc<str>) {
+        for id in self.clients.ids() {
+            let Some(client) = self.clients.get_mut(id) else {
+                continue;
+            };
+            let waits = client.state() == ClientState::Waiting
+                && client.known.as_ref().is_some_and(|known| known.name == *release);
+            let session = client.session.filter(|_| waits);
+            if let Some(session) = session {
+                client.session = None;
+                self.sessions.remove(session);
+                self.pool.add(Event::Cancel(session));
+                self.ask(id);
+            }
+        }
+        self.apps.remove(release);
+        self.tell(Event::Remove(Arc::clone(release)));
+    }
+}
