@@ -1,9 +1,9 @@
 //! Deployments: a pool gets another release.
 
 use super::event_loop::Master;
-use super::executor::{ChosenBy, Comparison, DeployFact, Executor, Job, Rights};
+use super::executor::{ChosenBy, Comparison, DeployFact, Executor, Job, Rights, SiteRequest, Target};
 use super::pool_requests::{Handled, no_pool};
-use forkyard_config::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS};
+use forkyard_config::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
 use forkyard_core::master::event::{Event, GenerationId, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::release::compare::Verdict;
@@ -24,15 +24,28 @@ impl Master {
         release: &Path,
         gradual: Option<bool>,
     ) -> Handled {
-        let id = self.deployed_pool(asker, pool)?;
         self.refuse_when_ending()?;
+        let id = match self.deployed_pool(asker, pool) {
+            Err(answer) => {
+                let release = release.to_owned();
+                return self.look_at_site(asker, pool, SiteRequest::Deploy { release, gradual }, answer);
+            }
+            Ok(id) => id,
+        };
         let by = match self.executor.control.rights(asker) {
             Rights::All => ChosenBy::Root,
             Rights::Own(_) => ChosenBy::Owner,
         };
         let checked = self.executor.context.check_release(id, release, by);
         checked.map_err(|fault| Answer::refusal(format!("nothing was changed: release: {fault}")))?;
-        let plan = self.plan(id, gradual);
+        let context = &self.executor.context;
+        let pool = context.in_force.pool(context.pools.pool_name(id));
+        let plan = plan(pool.and_then(|pool| pool.release.as_deref()), gradual);
+        self.begin_deployment(Target::Pool(id), asker, release, plan);
+        Ok(None)
+    }
+
+    pub(super) fn begin_deployment(&mut self, id: Target, asker: u64, release: &Path, plan: Plan) {
         let deployments = &mut self.executor.deployments;
         let deployment = deployments.next_id();
         let all = deployments.pools.entry(id).or_default();
@@ -51,26 +64,14 @@ impl Master {
         let mut actions = Vec::new();
         all.steps.deploy(deployment, plan, &mut actions);
         self.carry_out(id, actions);
-        Ok(None)
-    }
-
-    /// Returns the steps: those of the pool's settings, or as the command wants them.
-    fn plan(&self, id: PoolId, gradual: Option<bool>) -> Plan {
-        let context = &self.executor.context;
-        let pool = context.in_force.pool(context.pools.pool_name(id));
-        let written = pool.and_then(|pool| pool.release.as_deref());
-        let (steps, time) =
-            written.map_or((&[][..], DEFAULT_STEP_TIME), |it| (&it.gradual[..], it.step_time));
-        match gradual {
-            Some(false) => Plan::new(&[], time),
-            Some(true) if steps.is_empty() => Plan::new(&DEFAULT_STEPS, time),
-            Some(true) | None => Plan::new(steps, time),
-        }
     }
 
     /// Takes back the deployment that is under way.
     pub(super) fn roll_back(&mut self, asker: u64, pool: &str) -> Handled {
-        let id = self.deployed_pool(asker, pool)?;
+        let id = match self.deployed_pool(asker, pool) {
+            Ok(id) => Target::Pool(id),
+            Err(answer) => Target::Site(self.own_site(asker, pool, answer)?),
+        };
         let all = self.executor.deployments.pools.get_mut(&id);
         let present = all.and_then(|all| all.steps.present());
         let Some((deployment, _)) = present else {
@@ -86,7 +87,17 @@ impl Master {
         let context = &self.executor.context;
         let releases = context
             .pools
-            .releases(context, &self.executor.deployments, rights, pool)?;
+            .releases(context, &self.executor.deployments, rights, pool);
+        let mut releases = match (releases, pool) {
+            (Ok(releases), _) => releases,
+            (Err(refused), Some(pool)) => {
+                return self.look_at_site(asker, pool, SiteRequest::Releases, refused.into());
+            }
+            (Err(refused), None) => return Err(refused.into()),
+        };
+        if pool.is_none() {
+            releases.extend(self.sites_of(rights));
+        }
         match pool.filter(|_| releases.is_empty()) {
             Some(pool) => Err(no_release(pool)),
             None => Ok(Some(Answer::Releases { releases })),
@@ -109,11 +120,17 @@ impl Master {
 
     /// Carries on the deployments whose processes have started, failed or gone.
     pub(super) fn deploy_on(&mut self) {
+        self.executor
+            .deployments
+            .forget_sites(&self.executor.context.pools.sites);
+        self.hear_of_sites();
         while let Some((generation, fact)) = self.executor.deployments.next_fact() {
             let Some((pool, deployment)) = self.executor.deployments.of(generation) else {
                 continue;
             };
             match fact {
+                // An application's release has passed when its router says so.
+                DeployFact::Shares | DeployFact::Serves if matches!(pool, Target::Site(_)) => {}
                 DeployFact::Shares => self.step(pool, deployment, steps::Event::TrialPassed, None),
                 DeployFact::Serves => {
                     if let Some(job) = self.job(pool, deployment) {
@@ -152,13 +169,19 @@ impl Master {
         for (pool, deployment) in self.executor.deployments.whole(&self.executor.context.pools) {
             self.report(pool, deployment, Outcome::Deployed);
         }
-        for (pool, deployment) in self.executor.deployments.ended(&self.executor.context.pools) {
+        let Executor {
+            context,
+            deployments,
+            applications,
+            ..
+        } = &mut self.executor;
+        for (pool, deployment) in deployments.ended(&context.pools, applications) {
             self.step(pool, deployment, steps::Event::Gone, None);
         }
     }
 
     /// Compares both releases, and goes on, back or nowhere.
-    fn look_at(&mut self, pool: PoolId, id: DeploymentId) {
+    fn look_at(&mut self, pool: Target, id: DeploymentId) {
         let Executor {
             context, deployments, ..
         } = &mut self.executor;
@@ -177,22 +200,25 @@ impl Master {
     }
 
     /// Gives the new generation a part of the requests.
-    fn give(&mut self, pool: PoolId, id: DeploymentId, percent: u8) {
-        let old = self.executor.context.pools.serving_generation(pool);
+    fn give(&mut self, target: Target, id: DeploymentId, percent: u8) {
+        let old = self.old_generation(target);
         let Executor {
             context, deployments, ..
         } = &mut self.executor;
-        if let Some(job) = deployments.job(pool, id) {
+        if let Some(job) = deployments.job(target, id) {
             match (&mut job.comparison, old.zip(job.generation)) {
                 (Some(comparison), _) => comparison.step(percent),
                 (none, Some(both)) => *none = Some(Comparison::begin(&context.pools, both, percent)),
                 (None, None) => {}
             }
         }
-        self.tell(Event::Share { pool, percent });
+        match target {
+            Target::Pool(pool) => self.tell(Event::Share { pool, percent }),
+            Target::Site(site) => self.share_site(site, id, percent),
+        }
     }
 
-    fn step(&mut self, pool: PoolId, id: DeploymentId, event: steps::Event, why: Option<String>) {
+    pub(super) fn step(&mut self, pool: Target, id: DeploymentId, event: steps::Event, why: Option<String>) {
         let mut actions = Vec::new();
         let Some(all) = self.executor.deployments.pools.get_mut(&pool) else {
             return;
@@ -204,9 +230,9 @@ impl Master {
         self.carry_out(pool, actions);
     }
 
-    fn carry_out(&mut self, pool: PoolId, actions: Vec<Action>) {
+    fn carry_out(&mut self, pool: Target, actions: Vec<Action>) {
         for action in actions {
-            let name = self.executor.context.pools.pool_name(pool).to_owned();
+            let name = self.target_name(pool);
             match action {
                 Action::Try(id) => {
                     if let Err(why) = self.try_release(pool, id) {
@@ -215,7 +241,10 @@ impl Master {
                 }
                 Action::Serve(id) => {
                     if self.job(pool, id).is_some_and(|job| job.serves_since.is_none()) {
-                        self.tell(Event::Share { pool, percent: 100 });
+                        match pool {
+                            Target::Pool(pool) => self.tell(Event::Share { pool, percent: 100 }),
+                            Target::Site(site) => self.serve_site(site, id),
+                        }
                     }
                 }
                 Action::Return { id, cause } => {
@@ -262,12 +291,16 @@ impl Master {
         }
     }
 
-    fn job(&mut self, pool: PoolId, id: DeploymentId) -> Option<&mut Job> {
+    pub(super) fn job(&mut self, pool: Target, id: DeploymentId) -> Option<&mut Job> {
         self.executor.deployments.job(pool, id)
     }
 
     /// Starts a generation with the release.
-    fn try_release(&mut self, pool: PoolId, id: DeploymentId) -> Result<(), String> {
+    fn try_release(&mut self, target: Target, id: DeploymentId) -> Result<(), String> {
+        let pool = match target {
+            Target::Pool(pool) => pool,
+            Target::Site(site) => return self.try_site(site, id),
+        };
         let context = &self.executor.context;
         let serving = context.pools.serving_release(pool);
         let name = context.pools.pool_name(pool).to_owned();
@@ -275,26 +308,30 @@ impl Master {
             .executor
             .deployments
             .pools
-            .get(&pool)
+            .get(&target)
             .and_then(|all| all.steps.plan());
         let share = plan.and_then(|plan| plan.percents.first().copied());
-        let Some(job) = self.job(pool, id) else {
+        let Some(job) = self.job(target, id) else {
             return Ok(());
         };
         job.before = serving;
         let release = job.release.clone();
         log::info!("[pool {name}] deployment of {}", release.display());
         let generation = self.apply_release(pool, Some(release), share, ReloadScope::One(pool))?;
-        if let Some(job) = self.job(pool, id) {
+        if let Some(job) = self.job(target, id) {
             job.generation = generation;
         }
         Ok(())
     }
 
     /// Lets the generation before serve alone.
-    fn go_back(&mut self, pool: PoolId, id: DeploymentId) {
-        let Some(before) = self.job(pool, id).map(|job| job.before.clone()) else {
+    fn go_back(&mut self, target: Target, id: DeploymentId) {
+        let Some(before) = self.job(target, id).map(|job| job.before.clone()) else {
             return;
+        };
+        let pool = match target {
+            Target::Pool(pool) => pool,
+            Target::Site(site) => return self.serve_alone(site, before),
         };
         if let Err(why) = self.apply_release(pool, before, None, ReloadScope::Settings) {
             let name = self.executor.context.pools.pool_name(pool);
@@ -322,9 +359,8 @@ impl Master {
     }
 
     /// Reports the result of a deployment.
-    fn report(&mut self, pool: PoolId, id: DeploymentId, outcome: Outcome) {
-        let name = self.executor.context.pools.pool_name(pool).to_owned();
-        let user = self.executor.context.pools.user_of_pool(pool);
+    fn report(&mut self, pool: Target, id: DeploymentId, outcome: Outcome) {
+        let (name, user) = (self.target_name(pool), self.target_user(pool));
         let Some(job) = self.job(pool, id) else {
             return;
         };
@@ -350,6 +386,7 @@ impl Master {
         let what = Happening::of_pool(EventKind::Deployment, &name, user, text).lasting(result.took_ms);
         self.executor.context.services.record(what);
         if outcome == Outcome::Deployed
+            && matches!(pool, Target::Pool(_))
             && let Some(before) = &result.before
         {
             self.executor.context.releases.note_former(&name, before);
@@ -359,6 +396,16 @@ impl Master {
         if let Some(all) = self.executor.deployments.pools.get_mut(&pool) {
             all.last = Some(result);
         }
+    }
+}
+
+/// Returns the steps: those of the settings, or as the command wants them.
+pub(super) fn plan(written: Option<&Release>, gradual: Option<bool>) -> Plan {
+    let (steps, time) = written.map_or((&[][..], DEFAULT_STEP_TIME), |it| (&it.gradual[..], it.step_time));
+    match gradual {
+        Some(false) => Plan::new(&[], time),
+        Some(true) if steps.is_empty() => Plan::new(&DEFAULT_STEPS, time),
+        Some(true) | None => Plan::new(steps, time),
     }
 }
 

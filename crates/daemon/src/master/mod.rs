@@ -11,6 +11,7 @@ mod frontend;
 mod pool_requests;
 mod service;
 mod signals;
+mod site_deployments;
 mod start;
 
 pub use executor::{ApplyError, Handlers, PoolFault, RunError};

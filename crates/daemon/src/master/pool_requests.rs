@@ -1,7 +1,7 @@
 //! Operators' requests for application pools, and for pools that are added and removed at run time.
 
 use super::event_loop::Master;
-use super::executor::{ApplyError, Rights};
+use super::executor::{ApplyError, Executor, Rights};
 use forkyard_config::{self as config, Config, Pool, Severity};
 use forkyard_core::master::event::{Event, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
@@ -33,9 +33,12 @@ impl Master {
             (true, Rights::All) => Unstarted::Starts,
             (true, Rights::Own(uid)) => Unstarted::StartsFor(uid),
         };
+        let Executor {
+            context, applications, ..
+        } = &self.executor;
         let all = std::iter::once(first).chain(others);
         let mut chosen: Vec<PoolId> = all
-            .filter(|id| self.executor.applications.knows(*id, application))
+            .filter(|id| applications.knows(context, *id, application))
             .collect();
         let is_known = !chosen.is_empty();
         if !is_known {
@@ -43,7 +46,7 @@ impl Master {
         }
         if is_known || !starts {
             let mut chosen = chosen.iter();
-            chosen.try_for_each(|id| self.executor.applications.may_touch(rights, *id, application))?;
+            chosen.try_for_each(|id| applications.may_touch(context, rights, *id, application))?;
         }
         let request = AdminRequest::Restart {
             application: application.to_owned(),
@@ -148,7 +151,9 @@ impl Master {
         let none = || format!("process {pid} is no instance of an application");
         let (id, application) = found.ok_or_else(none)?;
         let rights = executor.control.rights(asker);
-        executor.applications.may_touch(rights, id, &application)?;
+        executor
+            .applications
+            .may_touch(&executor.context, rights, id, &application)?;
         self.pass_on(id, asker, request);
         Ok(None)
     }

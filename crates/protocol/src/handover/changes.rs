@@ -117,6 +117,7 @@ mod tests {
             has_turns: false,
             counters: PoolCounters::default(),
             release: None,
+            sites: BTreeMap::new(),
             had: None,
         }
     }

@@ -7,6 +7,7 @@ use crate::last_reload::LastReload;
 use crate::last_upgrade::LastUpgrade;
 use crate::past_event::PastEvent;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The version written, and the only version read.
@@ -85,6 +86,9 @@ pub struct SavedPool {
     /// The release that it serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<PathBuf>,
+    /// The releases of an application pool's applications, by their links.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sites: BTreeMap<PathBuf, PathBuf>,
     /// The workers that exited last, if the pool has none now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub had: Option<Had>,

@@ -102,6 +102,9 @@ impl Context {
             if let Some(release) = &pool.release {
                 self.releases.left.insert(pool.name.clone(), release.clone());
             }
+            for (link, release) in &pool.sites {
+                self.pools.sites.with_link(PoolId(pool.id), link, release);
+            }
             match self.pools.adopt_pool(&self.in_force, pool, &mut descriptors) {
                 Ok(id) => adopted.pools.push(id),
                 Err(error) => log::error!("[pool {}] {error}", pool.name),

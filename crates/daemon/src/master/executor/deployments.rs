@@ -1,6 +1,7 @@
 //! The deployments of pools. [`steps`](forkyard_core::release::steps) decides what follows, and the master applies it
 //! (`crates/daemon/src/master/deployments.rs`).
 
+use super::applications::Applications;
 use super::comparison::Comparison;
 use super::context::Context;
 use super::control::Rights;
@@ -8,6 +9,7 @@ use super::generation::Generation;
 use super::pools::{Pools, RunningPool};
 use super::refused::Refused;
 use super::reload::{LAST_CONNECTION, takes_up};
+use super::sites::{SiteId, Sites};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::action::Fact;
 use forkyard_core::master::event::{GenerationId, PoolId};
@@ -18,9 +20,17 @@ use forkyard_sys::{clock, identity};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+/// What gets a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::master) enum Target {
+    Pool(PoolId),
+    /// An application of an application pool.
+    Site(SiteId),
+}
+
 #[derive(Debug, Default)]
 pub(in crate::master) struct Deployments {
-    pub(in crate::master) pools: BTreeMap<PoolId, PoolDeployments>,
+    pub(in crate::master) pools: BTreeMap<Target, PoolDeployments>,
     last: u64,
     /// Facts that the master has not taken yet.
     facts: Vec<(GenerationId, DeployFact)>,
@@ -28,7 +38,7 @@ pub(in crate::master) struct Deployments {
     is_somebody_gone: bool,
 }
 
-/// The deployments of one pool.
+/// The deployments of one pool or application.
 #[derive(Debug, Default)]
 pub(in crate::master) struct PoolDeployments {
     pub(in crate::master) steps: Steps,
@@ -89,12 +99,12 @@ impl Deployments {
         DeploymentId(self.last)
     }
 
-    fn jobs(&self) -> impl Iterator<Item = (PoolId, DeploymentId, &Job)> {
+    fn jobs(&self) -> impl Iterator<Item = (Target, DeploymentId, &Job)> {
         let all = self.pools.iter();
         all.flat_map(|(pool, all)| all.jobs.iter().map(move |(id, job)| (*pool, *id, job)))
     }
 
-    pub(in crate::master) fn job(&mut self, pool: PoolId, id: DeploymentId) -> Option<&mut Job> {
+    pub(in crate::master) fn job(&mut self, pool: Target, id: DeploymentId) -> Option<&mut Job> {
         self.pools.get_mut(&pool)?.jobs.get_mut(&id)
     }
 
@@ -121,7 +131,16 @@ impl Deployments {
     }
 
     pub(super) fn closed(&mut self, pool: PoolId) {
-        self.pools.remove(&pool);
+        self.pools.remove(&Target::Pool(pool));
+    }
+
+    /// Forgets the deployments of applications whose pool is gone.
+    pub(in crate::master) fn forget_sites(&mut self, sites: &Sites) {
+        let is_there = |target: &Target| match target {
+            Target::Site(id) => sites.get(*id).is_some(),
+            Target::Pool(_) => true,
+        };
+        self.pools.retain(|target, _| is_there(target));
     }
 
     fn has(&self, id: GenerationId) -> bool {
@@ -129,7 +148,7 @@ impl Deployments {
     }
 
     /// Returns the deployment of a generation, and its pool.
-    pub(in crate::master) fn of(&self, id: GenerationId) -> Option<(PoolId, DeploymentId)> {
+    pub(in crate::master) fn of(&self, id: GenerationId) -> Option<(Target, DeploymentId)> {
         self.pools.iter().find_map(|(pool, all)| {
             let found = all.jobs.iter().find(|(_, job)| job.generation == Some(id))?;
             Some((*pool, *found.0))
@@ -141,8 +160,11 @@ impl Deployments {
     }
 
     /// Returns the finished deployments without a report: the new release gets every request.
-    pub(in crate::master) fn whole(&self, pools: &Pools) -> Vec<(PoolId, DeploymentId)> {
-        let is_whole = |pool: PoolId, job: &Job| {
+    pub(in crate::master) fn whole(&self, pools: &Pools) -> Vec<(Target, DeploymentId)> {
+        let is_whole = |target: Target, job: &Job| {
+            let Target::Pool(pool) = target else {
+                return job.is_awaited();
+            };
             let own = job.generation.filter(|_| job.is_awaited());
             own.is_some_and(|own| {
                 let mut before = pools.generations.of(&pool).filter(|(other, _)| *other < own);
@@ -161,7 +183,7 @@ impl Deployments {
     }
 
     /// Returns the deployments with a comparison due.
-    pub(in crate::master) fn due(&self, now: Tick) -> Vec<(PoolId, DeploymentId)> {
+    pub(in crate::master) fn due(&self, now: Tick) -> Vec<(Target, DeploymentId)> {
         let is_due = |job: &Job| job.comparison.as_ref().is_some_and(|it| it.next() <= now);
         let due = self.jobs().filter(|(.., job)| is_due(job));
         due.map(|(pool, id, _)| (pool, id)).collect()
@@ -180,26 +202,45 @@ impl Deployments {
     }
 
     /// Returns the deployments without leaving workers.
-    pub(in crate::master) fn ended(&mut self, pools: &Pools) -> Vec<(PoolId, DeploymentId)> {
+    pub(in crate::master) fn ended(
+        &mut self,
+        pools: &Pools,
+        applications: &Applications,
+    ) -> Vec<(Target, DeploymentId)> {
         if !std::mem::take(&mut self.is_somebody_gone) {
             return Vec::new();
         }
-        let is_over = |(pool, all): (&PoolId, &PoolDeployments)| {
+        let is_over = |(target, all): (&Target, &PoolDeployments)| {
             let (id, state) = all.steps.present()?;
-            let own = all.jobs.get(&id)?.generation?;
-            // A later generation may have taken its place already.
-            let mut before = pools.generations.of(pool).filter(|(other, _)| *other < own);
-            let has_workers = match state {
-                State::Whole => before.any(|(_, generation)| !generation.slots.is_empty()),
-                State::Back(_) => pools
-                    .generations
-                    .get(&own)
-                    .is_some_and(|own| !own.slots.is_empty()),
-                State::Trying | State::Sharing { .. } => true,
+            let job = all.jobs.get(&id)?;
+            let has_workers = match (target, state) {
+                (_, State::Trying | State::Sharing { .. }) => true,
+                (Target::Pool(pool), state) => old_workers(pools, *pool, job.generation?, state),
+                (Target::Site(site), state) => {
+                    let site = pools.sites.get(*site)?;
+                    let leaving = match state {
+                        State::Whole => job.before.as_ref().filter(|before| **before != job.release),
+                        _ => Some(&job.release),
+                    };
+                    leaving.is_some_and(|leaving| applications.has_workers(pools, site, leaving))
+                }
             };
-            (!has_workers).then_some((*pool, id))
+            (!has_workers).then_some((*target, id))
         };
         self.pools.iter().filter_map(is_over).collect()
+    }
+}
+
+/// Whether the generations of a pool that leave with a deployment have workers.
+fn old_workers(pools: &Pools, pool: PoolId, own: GenerationId, state: State) -> bool {
+    let has_workers = |generation: &Generation| !generation.slots.is_empty();
+    match state {
+        State::Back(_) => pools.generations.get(&own).is_some_and(has_workers),
+        // A later generation may have taken its place already.
+        _ => {
+            let mut before = pools.generations.of(&pool).filter(|(other, _)| *other < own);
+            before.any(|(_, generation)| has_workers(generation))
+        }
     }
 }
 
@@ -228,7 +269,7 @@ impl Pools {
                 .pool(&pool.name)
                 .filter(|_| is_open && pool.listener.is_some())?;
             let serving = pool.serving.and_then(|id| self.generations.get(&id));
-            let deployed = deployments.pools.get(&id);
+            let deployed = deployments.pools.get(&Target::Pool(id));
             Some(PoolReleases {
                 pool: pool.name.clone(),
                 link: written.release.as_ref()?.link.clone(),
@@ -243,7 +284,7 @@ impl Pools {
         Ok(shown.collect())
     }
 
-    fn outside(&self, id: PoolId) -> u64 {
+    pub(in crate::master) fn outside(&self, id: PoolId) -> u64 {
         let generations = self.generations.of(&id);
         let resources = generations.filter_map(|(_, generation)| generation.resources.as_ref());
         let gates = resources.filter_map(|resources| Some(resources.board.gate()?.outside()));
@@ -272,7 +313,7 @@ impl Pools {
 }
 
 impl PoolDeployments {
-    fn under_way(&self) -> Option<UnderWay> {
+    pub(in crate::master) fn under_way(&self) -> Option<UnderWay> {
         let (id, state) = self.steps.present()?;
         let is_open = match state {
             State::Trying | State::Sharing { .. } => true,

@@ -200,6 +200,7 @@ impl Pools {
             has_turns: pool.turns.is_some(),
             counters,
             release: pool.serving.and_then(|id| self.generations.get(&id)?.release()),
+            sites: self.sites.left(id),
             had: self.had(pool),
         })
     }

@@ -66,7 +66,7 @@ impl Context {
             let (pool, application) = applications
                 .instance_with_pid(&self.processes, pid)
                 .ok_or(Refused::Gone(pid, "instance"))?;
-            return applications.may_touch(rights, pool, &application);
+            return applications.may_touch(self, rights, pool, &application);
         }
         let generation = self.pools.generations.get(&worker.generation);
         let identity = generation.and_then(|generation| generation.settings.identity.as_ref());

@@ -10,6 +10,7 @@ use super::handover::{Handover, Named};
 use super::opcache_cache;
 use super::prepare::Identities;
 use super::refused::Refused;
+use super::sites::Sites;
 use super::services::Services;
 use super::sources::Source;
 use super::worker::WorkerProcess;
@@ -156,6 +157,8 @@ pub(in crate::master) struct Pools {
     pub(in crate::master) errors: Errors,
     /// Events until [`super::Executor::settle`] keeps them.
     pub(super) unrecorded: Vec<Happening>,
+    /// Applications of application pools that have releases.
+    pub(in crate::master) sites: Sites,
     pub(super) last_pool: u32,
     pub(super) last_generation: u32,
 }

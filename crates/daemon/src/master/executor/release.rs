@@ -251,7 +251,7 @@ impl Generation {
     }
 }
 
-fn with_map(mut settings: Settings, map: Option<Box<Map>>) -> Settings {
+pub(super) fn with_map(mut settings: Settings, map: Option<Box<Map>>) -> Settings {
     if let Some(map) = &map {
         settings.pool = Arc::new(in_release(&settings.pool, map));
         settings.restart_mark = settings.restart_file().and_then(|path| RestartMark::of(&path));

@@ -8,7 +8,7 @@ use super::super::helpers::Helpers;
 use super::super::processes::{Processes, Who};
 use super::super::refused::Refused;
 use super::super::services::Services;
-use super::{AppPool, Applications, Asker, PendingRestart};
+use super::{AppPool, Applications, Asker, PendingRestart, RunningApplication};
 use forkyard_core::master::event::{PoolId, SpawnRequestId, WorkerId};
 use forkyard_protocol::control::Answer;
 use forkyard_protocol::router::{AdminRequest, ToRouter};
@@ -109,6 +109,10 @@ impl Applications {
                     context.services.answer(asker, answer);
                 }
             }
+            Asker::Trial(site, deployment) => {
+                let result = result.map(|_| ());
+                self.deployed.trials.push_back((site, deployment, result));
+            }
             Asker::View(asker) => self.take_view(&mut context.services, asker, id, result.ok()),
         }
     }
@@ -131,14 +135,24 @@ impl Applications {
         Some((*id, instance.application.clone()))
     }
 
-    pub(in crate::master) fn knows(&self, id: PoolId, root: &Path) -> bool {
-        let app_pool = self.routers.get(&id);
-        app_pool.is_some_and(|app_pool| app_pool.applications.contains_key(root))
+    pub(in crate::master) fn knows(&self, context: &Context, id: PoolId, root: &Path) -> bool {
+        self.running(context, id, root).is_some()
+    }
+
+    /// Returns a running application by its root, or by the link or directory of its release.
+    fn running(&self, context: &Context, id: PoolId, root: &Path) -> Option<&RunningApplication> {
+        let applications = &self.routers.get(&id)?.applications;
+        let sites = &context.pools.sites;
+        let site = || sites.get(sites.at(root)?).filter(|site| site.router == id);
+        applications
+            .get(root)
+            .or_else(|| applications.get(&site()?.served.release))
     }
 
     /// Whether a client with these rights may change an application.
     pub(in crate::master) fn may_touch(
         &self,
+        context: &Context,
         rights: Rights,
         id: PoolId,
         root: &Path,
@@ -146,8 +160,7 @@ impl Applications {
         let Rights::Own(uid) = rights else {
             return Ok(());
         };
-        let app_pool = self.routers.get(&id);
-        let application = app_pool.and_then(|app_pool| app_pool.applications.get(root));
+        let application = self.running(context, id, root);
         if application.is_some_and(|application| application.is_owned_by(uid)) {
             return Ok(());
         }

@@ -3,10 +3,13 @@
 use super::super::apply_error::ApplyError;
 use super::super::context::Context;
 use super::super::generation::open_access_log;
+use super::super::release::with_map;
 use super::super::services::Services;
+use super::super::sites::Sites;
 use super::super::{pools, slow};
 use super::denied::{Denied, Matter};
 use super::{AppPool, Applications, PreloaderFailure, RunningApplication};
+use forkyard_config::release::Map;
 use forkyard_config::{Pool, ProcessManager};
 use forkyard_core::master::event::{Event, GenerationId, PoolId, SpawnRequest, SpawnRequestId, WorkerId};
 use forkyard_core::master::failed_starts::Kept;
@@ -21,8 +24,10 @@ use forkyard_router::inspector::protocol::{FoundApplication, InspectReply};
 use forkyard_scoreboard::minutes::minute_of;
 use forkyard_spawn::report::{ErrorId, Report};
 use forkyard_sys::{clock, identity};
+use forkyard_worker::Settings;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -79,6 +84,7 @@ impl Applications {
                     .pools
                     .count_pool(id, |counters| counters.numbers.add_refusals(&refused, now));
             }
+            ToMaster::Serves { link, release } => context.router_serves(id, &link, &release),
             ToMaster::Finished => {}
         }
     }
@@ -94,6 +100,9 @@ impl Applications {
             refusal,
             ..
         } = seen;
+        if self.deployed.answered(number, &found, id) {
+            return;
+        }
         if app_pool.registry.get(number).map(|it| it.at) != Some(At::Looking) {
             // The router has told its visitors.
             if let (Err(why), Some(refusal)) = (&found, &refusal) {
@@ -210,7 +219,7 @@ impl Applications {
         let registry = &mut app_pool.registry;
         let admitted = registry.admit(number, application.clone(), restarts, app_pool.max, clock::now());
         match admitted {
-            Ok(()) => app_pool.look_at(number, &application),
+            Ok(()) => app_pool.look_for_instance(context, number, &application),
             Err(denial) => {
                 let denied = Denied::for_now(&denial.to_string());
                 let failed =
@@ -396,6 +405,7 @@ impl AppPool {
         let settings = Arc::new(settings);
         let own = services.settings(&settings, &in_force.config.global, &mut HashMap::new());
         let own = own.map_err(|fault| ApplyError::Pool(settings.name.clone(), fault))?;
+        let own = in_release_of(own, &pools.sites, self.id, &found);
         let group = group.filter(|group| !pools.groups.contains(group));
         pools.groups.extend(group);
         let pool = pool.unwrap_or_else(|| pools.add_pool(handover, &settings.name, None));
@@ -511,6 +521,26 @@ pub(super) fn resolve(template: &Pool, max: u32, found: &FoundApplication) -> Re
         applications.groups.clear();
     }
     Ok(pool)
+}
+
+/// Returns the settings with the paths of the application's release.
+fn in_release_of(own: Settings, sites: &Sites, router: PoolId, found: &FoundApplication) -> Settings {
+    let Some(link) = &found.link else {
+        return own;
+    };
+    let served = sites.link_to(router, &found.root);
+    let known = served.into_iter().flat_map(|served| {
+        let coming = served.coming.iter().map(|(coming, _)| coming);
+        coming.chain([&served.release])
+    });
+    let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
+    let known: Vec<Vec<u8>> = known.map(bytes).collect();
+    let map = Map::new(
+        link.as_os_str().as_bytes(),
+        found.root.as_os_str().as_bytes(),
+        known.iter().map(Vec::as_slice),
+    );
+    with_map(own, Some(Box::new(map)))
 }
 
 /// The last failed start of each application, and the report of a refused one.

@@ -3,6 +3,7 @@
 //! * [`router`]: router and inspector, and their messages.
 //! * [`instances`]: the router's orders, from the inspection of a directory to the end of the worker.
 //! * [`admin_requests`]: operators' requests.
+//! * [`deployed`]: releases of applications, and their deployments.
 //! * [`status`]: the status.
 //!
 //! A router is not trusted. It can order and stop applications below the pool's directories, as often as the registry
@@ -10,6 +11,7 @@
 
 mod admin_requests;
 mod denied;
+mod deployed;
 mod instances;
 mod router;
 mod status;
@@ -18,15 +20,19 @@ use super::context::Context;
 use super::effect::StatusAsker;
 use super::helper_id::HelperId;
 use super::helper_process::HelperProcess;
+use super::sites::SiteId;
 use forkyard_base::tick::Tick;
 use forkyard_config::Pool;
 use forkyard_core::life::{Happened, Rules};
 use forkyard_core::master::event::{Event, GenerationId, PoolId, SpawnRequestId, WorkerId};
 use forkyard_core::master::instances::InstanceRegistry;
 use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_core::release::steps::DeploymentId;
 use forkyard_protocol::router::{AdminRequest, Unstarted};
 use forkyard_router::inspector::protocol::FoundApplication;
 use forkyard_spawn::report::ErrorId;
+use deployed::Deployed;
+pub(in crate::master) use deployed::{Looked, SiteRequest};
 use instances::LastErrors;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -46,6 +52,7 @@ pub(in crate::master) struct Applications {
     statuses: Vec<PendingStatus>,
     /// Clients that wait for restarts in several routers.
     restarts: Vec<PendingRestart>,
+    pub(in crate::master) deployed: Deployed,
 }
 
 /// Who gets a router's answer.
@@ -58,6 +65,8 @@ enum Asker {
     View(StatusAsker),
     /// A restart in several pools, for this conversation.
     Restart(u64),
+    /// The start of a release that is deployed.
+    Trial(SiteId, DeploymentId),
 }
 
 #[derive(Debug)]
@@ -237,6 +246,7 @@ impl Applications {
             return;
         };
         self.last_instance = self.last_instance.max(app_pool.registry.last());
+        context.pools.sites.end_router(id);
         context.remove_helper(HelperId::Router(id));
         let inspector = context.remove_helper(HelperId::Inspector(id));
         inspector.iter().for_each(HelperProcess::kill);

@@ -91,10 +91,17 @@ impl AppPool {
     }
 
     /// Lets the inspector look at an instance's application.
-    pub(super) fn look_at(&self, number: u64, root: &Path) {
+    pub(super) fn look_for_instance(&self, context: &Context, number: u64, root: &Path) {
+        let served = context.pools.sites.link_to(self.id, root);
+        self.look_at(number, root, served.map(|served| served.link.as_path()));
+    }
+
+    /// Asks the inspector.
+    pub(super) fn look_at(&self, number: u64, root: &Path, link: Option<&Path>) {
         let question = protocol::InspectRequest {
             number,
             root: root.to_owned(),
+            link: link.map(Path::to_owned),
         };
         // Serialising plain values can't fail.
         let bytes = serde_json::to_vec(&question).unwrap_or_default();
@@ -132,7 +139,7 @@ impl AppPool {
         self.runs_as = runs_as;
         match is_router {
             true => self.brief_router(context),
-            false => self.brief_inspector(&context.helpers),
+            false => self.brief_inspector(context),
         }
     }
 
@@ -144,6 +151,9 @@ impl AppPool {
         let sockets = vec![copy(&listener.socket)?, copy(&self.sockets.router)?];
         self.say_settings(helpers, sockets);
         self.say_access_log(context);
+        for site in pools.sites.of_router(self.id) {
+            self.say(helpers, &ToRouter::Release(site.served.clone()), Vec::new());
+        }
         let known = self.registry.iter().filter(|(_, instance)| instance.is_known);
         let known = known.filter_map(|(number, instance)| {
             let At::Up(worker) = instance.at else {
@@ -162,12 +172,13 @@ impl AppPool {
     }
 
     /// Sends a new inspector the questions that the previous one has not answered.
-    fn brief_inspector(&mut self, helpers: &Helpers) -> Result<(), Error> {
+    fn brief_inspector(&mut self, context: &Context) -> Result<(), Error> {
         for (number, instance) in self.registry.iter() {
             if instance.at == At::Looking {
-                self.look_at(number, &instance.application);
+                self.look_for_instance(context, number, &instance.application);
             }
         }
+        let helpers = &context.helpers;
         // Lost questions are repeated when the router gets a new inspector socket.
         let sockets = vec![copy(&self.sockets.router)?, copy(&self.sockets.router)?];
         self.say_settings(helpers, sockets);

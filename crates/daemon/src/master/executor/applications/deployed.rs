@@ -1,0 +1,197 @@
+//! Releases of applications: what the inspector says of one that an operator names, and its start before it serves.
+
+use super::super::context::Context;
+use super::super::generation::Generation;
+use super::super::pools::Pools;
+use super::super::sites::{Site, SiteId};
+use super::{Applications, Asker, RunningApplication};
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_core::release::steps::DeploymentId;
+use forkyard_protocol::release::ReleaseWorkers;
+use forkyard_protocol::router::{AdminRequest, ToRouter, Unstarted};
+use forkyard_router::inspector::protocol::FoundApplication;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+/// The numbers of these looks begin here; those of instances are lower.
+const LOOKS: u64 = 1 << 63;
+const MOST_LOOKS: usize = 1_000;
+
+/// An operator's request that waits for a look at a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::master) enum SiteRequest {
+    Releases,
+    Deploy { release: PathBuf, gradual: Option<bool> },
+}
+
+/// What the inspector has found for a request.
+#[derive(Debug)]
+pub(in crate::master) struct Looked {
+    pub(in crate::master) asker: u64,
+    pub(in crate::master) router: PoolId,
+    pub(in crate::master) request: SiteRequest,
+    pub(in crate::master) found: Result<FoundApplication, String>,
+}
+
+type Trial = (SiteId, DeploymentId, Result<(), String>);
+
+#[derive(Debug, Default)]
+pub(in crate::master) struct Deployed {
+    looks: BTreeMap<u64, (u64, SiteRequest)>,
+    last: u64,
+    looked: VecDeque<Looked>,
+    pub(super) trials: VecDeque<Trial>,
+}
+
+impl Deployed {
+    /// Takes an answer to such a look. Returns `false` if it is another one's.
+    pub(super) fn answered(&mut self, number: u64, found: &Result<FoundApplication, String>, router: PoolId) -> bool {
+        if let Some((asker, request)) = self.looks.remove(&number) {
+            self.looked.push_back(Looked {
+                asker,
+                router,
+                request,
+                found: found.clone(),
+            });
+        }
+        number >= LOOKS
+    }
+
+    pub(in crate::master) fn next_looked(&mut self) -> Option<Looked> {
+        self.looked.pop_front()
+    }
+
+    /// Returns the next start of a release that has succeeded or failed.
+    pub(in crate::master) fn next_trial(&mut self) -> Option<Trial> {
+        self.trials.pop_front()
+    }
+}
+
+impl Applications {
+    /// Returns the application pool that an absolute path belongs to, and the path of the link there, if the pool has
+    /// releases.
+    pub(in crate::master) fn link_at(&self, context: &Context, path: &Path) -> Option<(PoolId, PathBuf)> {
+        if let Some(site) = context.pools.sites.at(path).and_then(|id| context.pools.sites.get(id)) {
+            return Some((site.router, site.served.link.clone()));
+        }
+        let (id, _) = self.routers_for(path).ok()?;
+        let applications = self.routers.get(&id)?.template.applications.as_ref()?;
+        let name = &applications.releases.as_ref()?.link;
+        Some(match path.file_name() == Some(name.as_os_str()) {
+            true => (id, path.to_owned()),
+            false => (id, path.join(name)),
+        })
+    }
+
+    /// Has the inspector look at a link, or at a release of it. Returns `false` if too many wait.
+    pub(in crate::master) fn look_for(
+        &mut self,
+        (router, link): (PoolId, &Path),
+        asker: u64,
+        request: SiteRequest,
+    ) -> bool {
+        let Some(app_pool) = self.routers.get(&router) else {
+            return false;
+        };
+        if self.deployed.looks.len() >= MOST_LOOKS {
+            return false;
+        }
+        self.deployed.last += 1;
+        let number = LOOKS + self.deployed.last;
+        match &request {
+            SiteRequest::Releases => app_pool.look_at(number, link, None),
+            SiteRequest::Deploy { release, .. } => app_pool.look_at(number, release, Some(link)),
+        }
+        self.deployed.looks.insert(number, (asker, request));
+        true
+    }
+
+    /// Starts a release, and answers with the trial.
+    pub(in crate::master) fn try_release(
+        &mut self,
+        context: &mut Context,
+        site: SiteId,
+        deployment: DeploymentId,
+        release: &Path,
+    ) -> Result<(), String> {
+        self.say_release(context, site);
+        let router = context.pools.sites.get(site).map(|site| site.router);
+        let app_pool = router.and_then(|router| self.routers.get_mut(&router));
+        let start = AdminRequest::Restart {
+            application: release.to_owned(),
+            rolling: Some(true),
+            unstarted: Unstarted::Starts,
+        };
+        let asked = app_pool.is_some_and(|app_pool| {
+            app_pool.ask(&context.helpers, start, Asker::Trial(site, deployment))
+        });
+        match asked {
+            true => Ok(()),
+            false => Err("the pool's router does not run right now".to_owned()),
+        }
+    }
+
+    /// Tells the router which releases get requests.
+    pub(in crate::master) fn say_release(&mut self, context: &mut Context, id: SiteId) {
+        let Some(site) = context.pools.sites.get(id) else {
+            return;
+        };
+        context.handover.pool_changed(site.router);
+        if let Some(app_pool) = self.routers.get_mut(&site.router) {
+            app_pool.say(&context.helpers, &ToRouter::Release(site.served.clone()), Vec::new());
+        }
+    }
+
+    fn application(&self, site: &Site, release: &Path) -> Option<&RunningApplication> {
+        self.routers.get(&site.router)?.applications.get(release)
+    }
+
+    /// Returns the generation that serves a release of an application.
+    pub(in crate::master) fn generation_of(&self, site: &Site, release: &Path) -> Option<GenerationId> {
+        Some(self.application(site, release)?.generation)
+    }
+
+    /// Whether a release has instances.
+    pub(in crate::master) fn has_workers(&self, pools: &Pools, site: &Site, release: &Path) -> bool {
+        let application = self.application(site, release);
+        application.is_some_and(|it| workers(pools, it.pool) > 0)
+    }
+
+    /// Returns the releases of an application that have instances.
+    pub(in crate::master) fn release_workers(&self, pools: &Pools, site: &Site) -> Vec<ReleaseWorkers> {
+        let applications = self.routers.get(&site.router).into_iter();
+        let applications = applications.flat_map(|it| &it.applications);
+        let mut found: Vec<ReleaseWorkers> = applications
+            .filter(|(_, it)| it.found.link.as_ref() == Some(&site.served.link))
+            .map(|(release, it)| ReleaseWorkers {
+                release: release.clone(),
+                workers: workers(pools, it.pool),
+            })
+            .filter(|it| it.workers > 0)
+            .collect();
+        found.sort_by(|one, other| one.release.cmp(&other.release));
+        found
+    }
+
+    /// Returns the pools of an application's releases.
+    pub(in crate::master) fn pools_of(&self, site: &Site) -> Vec<PoolId> {
+        let applications = self.routers.get(&site.router).into_iter();
+        let applications = applications.flat_map(|it| it.applications.values());
+        applications
+            .filter(|it| it.found.link.as_ref() == Some(&site.served.link))
+            .map(|it| it.pool)
+            .collect()
+    }
+
+    /// Returns the settings of deployments in an application pool.
+    pub(in crate::master) fn releases_of(&self, router: PoolId) -> Option<&forkyard_config::release::Release> {
+        let applications = self.routers.get(&router)?.template.applications.as_ref()?;
+        applications.releases.as_deref()
+    }
+}
+
+fn workers(pools: &Pools, pool: PoolId) -> u32 {
+    let generations = pools.generations.of(&pool);
+    let workers = generations.map(|(_, generation): (_, &Generation)| generation.slots.len());
+    u32::try_from(workers.sum::<usize>()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,248 @@
+//! Deployments of applications in application pools: their router starts the release, and gives it requests.
+
+use super::event_loop::Master;
+use super::executor::{Executor, Looked, PoolDeployments, Rights, Site, SiteId, SiteRequest, Target};
+use super::pool_requests::Handled;
+use forkyard_core::master::event::GenerationId;
+use forkyard_core::release::steps::{self, DeploymentId};
+use forkyard_protocol::control::Answer;
+use forkyard_protocol::release::PoolReleases;
+use forkyard_sys::clock;
+use std::path::{Path, PathBuf};
+
+impl Master {
+    /// Has the inspector look at an application's link, or a release of it. The answer follows. `otherwise`: the answer
+    /// if no pool has such applications.
+    pub(super) fn look_at_site(
+        &mut self,
+        asker: u64,
+        path: &str,
+        request: SiteRequest,
+        otherwise: Answer,
+    ) -> Handled {
+        let path = Path::new(path);
+        let Executor {
+            context, applications, ..
+        } = &mut self.executor;
+        let link = (path.is_absolute()).then(|| applications.link_at(context, path));
+        let Some((router, link)) = link.flatten() else {
+            return Err(otherwise);
+        };
+        match applications.look_for((router, &link), asker, request) {
+            true => Ok(None),
+            false => Err(Answer::refusal("too many deployments wait; try again".to_owned())),
+        }
+    }
+
+    /// Returns an application that this client may change. `otherwise`: the answer if there is none.
+    pub(super) fn own_site(&self, asker: u64, path: &str, otherwise: Answer) -> Result<SiteId, Answer> {
+        let sites = &self.executor.context.pools.sites;
+        let found = sites.at(Path::new(path)).and_then(|id| Some((id, sites.get(id)?)));
+        let (id, site) = found.ok_or(otherwise)?;
+        match may_change(self.executor.control.rights(asker), site.owner) {
+            true => Ok(id),
+            false => Err(not_yours()),
+        }
+    }
+
+    /// Takes what inspectors and routers have found out.
+    pub(super) fn hear_of_sites(&mut self) {
+        while let Some(looked) = self.executor.applications.deployed.next_looked() {
+            let asker = looked.asker;
+            if let Err(answer) | Ok(Some(answer)) = self.looked_at(looked) {
+                self.executor.answer(asker, &answer);
+            }
+        }
+        while let Some((site, deployment, result)) = self.executor.applications.deployed.next_trial() {
+            let target = Target::Site(site);
+            let release = self.job(target, deployment).map(|job| job.release.clone());
+            let Executor {
+                context, applications, ..
+            } = &self.executor;
+            let site = context.pools.sites.get(site).zip(release);
+            let generation = site.and_then(|(site, release)| applications.generation_of(site, &release));
+            if let Some(job) = self.job(target, deployment) {
+                job.generation = generation;
+            }
+            match result {
+                Ok(()) => self.step(target, deployment, steps::Event::TrialPassed, None),
+                Err(why) => self.step(target, deployment, steps::Event::TrialFailed, Some(why)),
+            }
+        }
+    }
+
+    fn looked_at(&mut self, looked: Looked) -> Handled {
+        let Looked {
+            asker,
+            router,
+            request,
+            found,
+        } = looked;
+        let rights = self.executor.control.rights(asker);
+        let found = found.map_err(|why| match rights {
+            Rights::All => Answer::refusal(format!("nothing was changed: {why}")),
+            // What the inspector sees is not for everybody.
+            Rights::Own(_) => not_yours(),
+        })?;
+        if !may_change(rights, Some(found.owner.0)) {
+            return Err(not_yours());
+        }
+        let no_link = || {
+            let root = found.root.display();
+            Answer::refusal(format!("{root} has no link to its release in service; ln -s releases/1 current"))
+        };
+        let link = found.link.as_ref().ok_or_else(no_link)?;
+        let full = || Answer::refusal("there are too many applications with releases".to_owned());
+        let sites = &mut self.executor.context.pools.sites;
+        match request {
+            SiteRequest::Releases => {
+                // An application that never ran serves what its link names.
+                let id = sites.with_link(router, link, &found.root).ok_or_else(full)?;
+                let site = self.site(id).into_iter();
+                let releases = site.map(|site| self.releases_of_site(id, site, found.owner.0));
+                Ok(Some(Answer::Releases {
+                    releases: releases.collect(),
+                }))
+            }
+            SiteRequest::Deploy { release, gradual } => {
+                let id = sites.with_link(router, link, &release).ok_or_else(full)?;
+                if let Some(site) = sites.get_mut(id) {
+                    site.owner = Some(found.owner.0);
+                }
+                let plan = super::deployments::plan(self.executor.applications.releases_of(router), gradual);
+                self.begin_deployment(Target::Site(id), asker, &found.root, plan);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns the releases of the applications that this client may change.
+    pub(super) fn sites_of(&self, rights: Rights) -> Vec<PoolReleases> {
+        let sites = self.executor.context.pools.sites.iter();
+        let own = sites.filter(|(_, site)| may_change(rights, site.owner));
+        own.map(|(id, site)| self.releases_of_site(id, site, site.owner.unwrap_or_default()))
+            .collect()
+    }
+
+    fn releases_of_site(&self, id: SiteId, site: &Site, uid: u32) -> PoolReleases {
+        let Executor {
+            context,
+            applications,
+            deployments,
+            ..
+        } = &self.executor;
+        let deployed = deployments.pools.get(&Target::Site(id));
+        let pools = applications.pools_of(site).into_iter();
+        PoolReleases {
+            pool: site.name(),
+            link: site.served.link.clone(),
+            release: Some(site.served.release.clone()),
+            uid,
+            under_way: deployed.and_then(PoolDeployments::under_way),
+            last: deployed.and_then(|it| it.last.clone()),
+            outside: pools.fold(0, |sum, pool| sum.saturating_add(context.pools.outside(pool))),
+            workers: applications.release_workers(&context.pools, site),
+        }
+    }
+
+    fn site(&self, id: SiteId) -> Option<&Site> {
+        self.executor.context.pools.sites.get(id)
+    }
+
+    pub(super) fn target_name(&self, target: Target) -> String {
+        match target {
+            Target::Pool(pool) => self.executor.context.pools.pool_name(pool).to_owned(),
+            Target::Site(site) => self.site(site).map(Site::name).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn target_user(&self, target: Target) -> Option<u32> {
+        match target {
+            Target::Pool(pool) => self.executor.context.pools.user_of_pool(pool),
+            Target::Site(site) => self.site(site)?.owner,
+        }
+    }
+
+    /// Returns the generation before a deployment.
+    pub(super) fn old_generation(&self, target: Target) -> Option<GenerationId> {
+        match target {
+            Target::Pool(pool) => self.executor.context.pools.serving_generation(pool),
+            Target::Site(id) => {
+                let site = self.site(id)?;
+                self.executor.applications.generation_of(site, &site.served.release)
+            }
+        }
+    }
+
+    /// Starts a release of an application.
+    pub(super) fn try_site(&mut self, id: SiteId, deployment: DeploymentId) -> Result<(), String> {
+        let before = self.site(id).map(|site| site.served.release.clone());
+        let Some(job) = self.job(Target::Site(id), deployment) else {
+            return Ok(());
+        };
+        job.before.clone_from(&before);
+        let release = job.release.clone();
+        if before.as_ref() != Some(&release) {
+            self.set_coming(id, Some((release.clone(), 0)));
+        }
+        log::info!("[{}] deployment of {}", self.target_name(Target::Site(id)), release.display());
+        let Executor {
+            context, applications, ..
+        } = &mut self.executor;
+        applications.try_release(context, id, deployment, &release)
+    }
+
+    fn set_coming(&mut self, id: SiteId, coming: Option<(PathBuf, u8)>) {
+        if let Some(site) = self.executor.context.pools.sites.get_mut(id) {
+            site.served.coming = coming;
+        }
+    }
+
+    /// Gives the release of a deployment a part of an application's requests.
+    pub(super) fn share_site(&mut self, id: SiteId, deployment: DeploymentId, percent: u8) {
+        let Some(job) = self.job(Target::Site(id), deployment) else {
+            return;
+        };
+        let (release, before) = (job.release.clone(), job.before.clone());
+        if before.as_ref() != Some(&release) {
+            self.set_coming(id, Some((release, percent)));
+            self.say_site(id);
+        }
+    }
+
+    /// Gives the release of a deployment all requests.
+    pub(super) fn serve_site(&mut self, id: SiteId, deployment: DeploymentId) {
+        let Some(job) = self.job(Target::Site(id), deployment) else {
+            return;
+        };
+        (job.serves_since, job.comparison) = (Some(clock::now()), None);
+        let release = Some(job.release.clone());
+        self.serve_alone(id, release);
+    }
+
+    /// Gives one release all requests.
+    pub(super) fn serve_alone(&mut self, id: SiteId, release: Option<PathBuf>) {
+        if let (Some(site), Some(release)) = (self.executor.context.pools.sites.get_mut(id), release) {
+            (site.served.release, site.served.coming) = (release, None);
+        }
+        self.say_site(id);
+    }
+
+    fn say_site(&mut self, id: SiteId) {
+        let Executor {
+            context, applications, ..
+        } = &mut self.executor;
+        applications.say_release(context, id);
+    }
+}
+
+fn may_change(rights: Rights, owner: Option<u32>) -> bool {
+    match rights {
+        Rights::All => true,
+        Rights::Own(uid) => uid != 0 && owner == Some(uid),
+    }
+}
+
+fn not_yours() -> Answer {
+    Answer::refusal("permission denied: it is no application of yours with releases".to_owned())
+}
