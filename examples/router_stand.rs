@@ -265,7 +265,7 @@ impl Stand {
                 admin_request,
                 result,
             } => say(&json!({ "request": admin_request, "result": result })),
-            ToMaster::Refused(_) => {}
+            ToMaster::Refused(_) | ToMaster::Serves { .. } => {}
             ToMaster::Finished => say(&json!({ "finished": true })),
         }
     }
@@ -454,6 +454,7 @@ fn found(root: &Path, directory: &Path) -> Result<FoundApplication, String> {
         settings: None,
         restart: restart.map(stamp),
         always_restart: real.join("tmp/always_restart.txt").exists(),
+        link: None,
         revision: None,
         origin: None,
         root: real,
@@ -498,6 +499,7 @@ fn applications(directory: &Path, arguments: &[String]) -> (Applications, bool) 
         forget_after: Duration::from_millis(number("forget_ms").unwrap_or(3_600_000)),
         min_uid: 0,
         default_user: None,
+        releases: None,
         router_user: None,
     };
     (settings, number("one_user") != Some(0))

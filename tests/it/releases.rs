@@ -7,10 +7,10 @@ use std::os::unix::fs::{lchown, symlink};
 
 /// An application that answers with the release of its start file, that of a file which it loads later, and its
 /// working directory's.
-struct Application {
-    name: &'static str,
-    runtime: &'static str,
-    files: [(&'static str, &'static str); 2],
+pub(super) struct Application {
+    pub(super) name: &'static str,
+    pub(super) runtime: &'static str,
+    pub(super) files: [(&'static str, &'static str); 2],
     more: &'static str,
     /// Whether a missing second file keeps it from starting.
     loads_at_start: bool,
@@ -24,7 +24,7 @@ const PHP: [(&str, &str); 2] = [
     ("part.php", "<?php function part() { return 'RELEASE'; }"),
 ];
 
-const APPLICATIONS: [Application; 7] = [
+pub(super) const APPLICATIONS: [Application; 7] = [
     Application {
         name: "php",
         runtime: "php",
@@ -125,7 +125,7 @@ struct Shop {
     daemon: Daemon,
 }
 
-fn write_release(root: &Path, application: &Application, release: &str) {
+pub(super) fn write_release(root: &Path, application: &Application, release: &str) {
     let directory = root.join("releases").join(release);
     fs::create_dir_all(&directory).expect("a release");
     for (name, text) in application.files {

@@ -19,6 +19,7 @@ mod mounts;
 mod numbers;
 mod proof;
 mod refusals;
+mod releases;
 mod reserve;
 mod restarts;
 mod serving;
@@ -185,8 +186,7 @@ impl Sites {
     }
 
     fn companion(&self, which: &str) -> u32 {
-        let wanted = format!("forkyard: {which} sites");
-        until(which, || process::child_titled(self.daemon.pid(), &wanted))
+        companion(&self.daemon, which)
     }
 
     fn end(mut self) {
@@ -200,6 +200,11 @@ impl Sites {
         assert!(!self.daemon.socket("sites").exists());
         assert_lacks(&self.daemon.log(), "panicked");
     }
+}
+
+fn companion(daemon: &Daemon, which: &str) -> u32 {
+    let wanted = format!("forkyard: {which} sites");
+    until(which, || process::child_titled(daemon.pid(), &wanted))
 }
 
 fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {

@@ -285,10 +285,10 @@ impl Order<'_> {
         if let (true, Some(serving)) = (self.wait, &now.release) {
             self.await_others(pool, serving)?;
         }
-        let (pool, release) = (&pool.pool, release.display());
+        let (pool, release) = (shown_name(&pool.pool), release.display());
         Ok(CommandOutcome::success(match self.json {
             true => json(&now.last),
-            false => format!("pool {pool}: {release} is taken back\n"),
+            false => format!("{pool}: {release} is taken back\n"),
         }))
     }
 
@@ -369,8 +369,16 @@ impl Order<'_> {
     }
 }
 
+/// Names a pool, or an application by its directory.
+fn shown_name(name: &str) -> String {
+    match name.starts_with('/') {
+        true => name.to_owned(),
+        false => format!("pool {name}"),
+    }
+}
+
 fn in_words(result: &Deployment) -> String {
-    let mut text = format!("pool {}: {} ", result.pool, result.release.display());
+    let mut text = format!("{}: {} ", shown_name(&result.pool), result.release.display());
     text += match result.outcome {
         Outcome::Deployed => "is in service",
         Outcome::Failed => "did not start",

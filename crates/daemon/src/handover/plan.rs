@@ -253,6 +253,7 @@ mod tests {
             started: 0,
             events: Vec::new(),
             pools: vec![SavedPool {
+                sites: BTreeMap::new(),
                 id: 1,
                 name: "www".into(),
                 address: Address::Unix("/run/www.sock".into()),

@@ -16,7 +16,7 @@ use super::sources::Source;
 use super::worker::WorkerProcess;
 use forkyard_base::indexed::{Indexed, Keyed};
 use forkyard_base::tick::Tick;
-use forkyard_config::{Address, Config, Global, Listen, Pool, Workers, Wrapped};
+use forkyard_config::{Address, Config, Global, Listen, Pool, ProcessManager, Workers, Wrapped};
 use forkyard_core::master::action::{Figures, WakeOnAccept};
 use forkyard_core::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use forkyard_core::master::failed_starts::Errors;
@@ -319,7 +319,10 @@ impl Pools {
     ) -> GenerationId {
         self.last_generation += 1;
         let id = GenerationId(self.last_generation);
-        settings.turn = settings.pool.release.as_ref().map(|_| self.next_turn(pool));
+        let release = settings.pool.release.as_ref();
+        // The router of an application pool chooses the release of a request.
+        let takes_turns = release.is_some() && !matches!(settings.pool.pm, ProcessManager::Ordered { .. });
+        settings.turn = takes_turns.then(|| self.next_turn(pool));
         let mut generation = Generation::new(pool, settings, access);
         generation.open_logs(slow_log);
         if let Some(had) = self.by_id.get_mut(&pool).and_then(|pool| pool.had.take()) {
