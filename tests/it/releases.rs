@@ -1,6 +1,6 @@
 //! Releases: a generation serves one, and `forkyard deploy` gives a pool another.
 
-mod gradual;
+pub(super) mod gradual;
 
 use crate::support::prelude::*;
 use std::os::unix::fs::{lchown, symlink};

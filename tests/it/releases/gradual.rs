@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Visitors that ask until they are told to stop.
-struct Visitors {
+pub(in crate::it) struct Visitors {
     is_over: Arc<AtomicBool>,
     /// How often each answer came.
     seen: Arc<Mutex<BTreeMap<String, u64>>>,
@@ -18,17 +18,25 @@ struct Visitors {
 impl Visitors {
     /// `is_kept`: a visitor keeps its connection.
     fn start(shop: &Shop, routes: &[&str], count: usize, is_kept: bool) -> Visitors {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let seen = Arc::new(Mutex::new(BTreeMap::new()));
         let root = shop.daemon.dir.join("current");
         let script = shop.application.files[0].0;
+        let params = routes.iter();
+        let params = params.map(|route| Params::get(&root, script, "").with("REQUEST_URI", route));
+        Visitors::asking(
+            &shop.daemon.socket("shop"),
+            &params.collect::<Vec<_>>(),
+            count,
+            is_kept,
+        )
+    }
+
+    /// Starts visitors that send these requests in turn.
+    pub(in crate::it) fn asking(socket: &Path, params: &[Params], count: usize, is_kept: bool) -> Visitors {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::new(Mutex::new(BTreeMap::new()));
         let threads = (0..count).map(|number| {
             let (is_over, seen) = (Arc::clone(&is_over), Arc::clone(&seen));
-            let socket = shop.daemon.socket("shop");
-            let params: Vec<Params> = routes
-                .iter()
-                .map(|route| Params::get(&root, script, "").with("REQUEST_URI", route))
-                .collect();
+            let (socket, params) = (socket.to_owned(), params.to_vec());
             std::thread::spawn(move || {
                 let connect = || {
                     let client = Client::connect(&socket).expect("connect");
@@ -58,13 +66,13 @@ impl Visitors {
         }
     }
 
-    fn seen(&self, part: &str) -> u64 {
+    pub(in crate::it) fn seen(&self, part: &str) -> u64 {
         let seen = self.seen.lock().expect("seen");
         let counts = seen.iter().filter(|(text, _)| text.contains(part));
         counts.map(|(_, count)| count).sum()
     }
 
-    fn end(self) -> BTreeMap<String, u64> {
+    pub(in crate::it) fn end(self) -> BTreeMap<String, u64> {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("a visitor");

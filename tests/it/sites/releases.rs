@@ -1,6 +1,7 @@
 //! Applications of an application pool whose releases change places behind a link.
 
 use super::USERS;
+use crate::it::releases::gradual::Visitors;
 use crate::it::releases::{APPLICATIONS, Application, write_release};
 use crate::support::prelude::*;
 use std::os::unix::fs::{lchown, symlink};
@@ -35,11 +36,15 @@ impl Shop {
             }
             symlink("releases/1", root.join("current")).expect("a link");
             own(&root);
-            let (pool, applications) = match keys.contains("gradual") {
-                true => (keys, "max = 6\n"),
-                false => ("gradual = []\n", keys),
+            let (pool, applications) = match keys.split_once("[applications]\n") {
+                Some((pool, applications)) => (pool, applications),
+                None => (keys, ""),
             };
-            super::configuration(dir, &format!("releases = \"current\"\n{applications}"), pool)
+            let pool = match pool.contains("gradual") {
+                true => pool.to_owned(),
+                false => format!("gradual = []\n{pool}"),
+            };
+            super::configuration(dir, &format!("releases = \"current\"\n{applications}"), &pool)
         };
         let daemon = match is_kept {
             true => Daemon::start_kept(configure),
@@ -57,12 +62,21 @@ impl Shop {
         write_release(root, application, release);
         if application.runtime == "cgi" {
             let settings = "runtime = \"cgi\"\nentry = \"index.cgi\"\n";
-            fs::write(root.join("releases").join(release).join("forkyard.toml"), settings).expect("settings");
+            fs::write(
+                root.join("releases").join(release).join("forkyard.toml"),
+                settings,
+            )
+            .expect("settings");
         }
     }
 
     fn path(&self, name: &str) -> String {
-        self.root.join(name).display().to_string().trim_end_matches('/').to_owned()
+        self.root
+            .join(name)
+            .display()
+            .to_string()
+            .trim_end_matches('/')
+            .to_owned()
     }
 
     /// What the application answers to a request that names it by this path.
@@ -150,4 +164,232 @@ fn every_runtime_serves_one_release_until_a_deployment() {
         shop.assert_serves("2");
         assert_eq!(shop.link("current.last").as_deref(), Some("releases/3"));
     }
+}
+
+impl Shop {
+    /// Visitors that send these routes to the application.
+    fn visitors(&self, routes: &[&str], count: usize, is_kept: bool) -> Visitors {
+        let (root, script) = (self.root.join("current"), self.application.files[0].0);
+        let params = routes.iter().map(|route| {
+            Params::get(&root, script, "")
+                .with("REQUEST_URI", route)
+                .with("FORKYARD_APP_ROOT", &self.path(""))
+        });
+        Visitors::asking(
+            &self.daemon.socket("sites"),
+            &params.collect::<Vec<_>>(),
+            count,
+            is_kept,
+        )
+    }
+
+    fn begin(&self, release: &str) -> Child {
+        let (root, release) = (self.path(""), self.path(&format!("releases/{release}")));
+        let mut command = forkyard(&["deploy", &root, &release], &self.daemon.dir);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("a deployment")
+    }
+
+    /// Asserts that no visitor lost a request or got an answer of two releases.
+    fn assert_whole(&self, visitors: Visitors, note: &str) {
+        let seen = visitors.end();
+        let whole = ["1 1 1", "2 2 2", "3 3 3"];
+        let is_whole = |text: &str| {
+            let body = text.trim().trim_start_matches("200 OK").trim_start_matches("200");
+            whole.contains(&body.trim())
+        };
+        let others: Vec<_> = seen.iter().filter(|(text, _)| !is_whole(text)).collect();
+        assert!(others.is_empty(), "{note}: {seen:?}\n{}", self.daemon.log());
+    }
+}
+
+fn named(name: &str) -> &'static Application {
+    applications().find(|it| it.name == name).expect("an application")
+}
+
+fn ended(child: Child) -> (i32, String) {
+    let output = child.wait_with_output().expect("a command");
+    let text = text_of(&[&output.stdout[..], &output.stderr].concat());
+    (output.status.code().unwrap_or(-1), text)
+}
+
+#[test]
+fn a_good_release_gets_more_and_more_and_nothing_is_lost() {
+    for (name, is_kept) in [
+        ("php", false),
+        ("php", true),
+        ("wsgi", true),
+        ("asgi", true),
+        ("node", false),
+        ("rack", false),
+        ("cgi", true),
+    ] {
+        // Where applications have several users, connections are closed after each answer.
+        let applications = match is_kept && is_root() {
+            true => "[applications]\nuser_switching = false\ndefault_user = \"www-data\"\n",
+            false => "",
+        };
+        let steps = "gradual = [10, 50]\nstep_time = \"1s\"\n";
+        let shop = Shop::start(named(name), &format!("{steps}{applications}"), false);
+        shop.assert_serves("1");
+        let visitors = shop.visitors(&["/"], 3, is_kept);
+        let (code, text) = shop.deploy("2", &["--json", "--wait"]);
+        assert_eq!(code, 0, "{name}: {text}\n{}", shop.daemon.log());
+        for percent in [10, 50] {
+            let line = format!("the new release gets {percent} % of the requests");
+            assert_contains(&shop.daemon.log(), &line);
+        }
+        shop.assert_serves("2");
+        assert!(visitors.seen("1 1 1") > 0 && visitors.seen("2 2 2") > 0);
+        shop.assert_whole(visitors, name);
+    }
+}
+
+#[test]
+fn a_release_that_fails_or_does_not_start_is_taken_back() {
+    let broken = "<?php if ($_SERVER['REQUEST_URI'] === '/4') { http_response_code(500); } echo 'bad';";
+    let shop = Shop::start(named("php"), "gradual = [10, 50]\nstep_time = \"10s\"\n", false);
+    let script = shop.root.join("releases/2/index.php");
+    fs::write(&script, broken).expect("a release");
+    shop.assert_serves("1");
+    let visitors = shop.visitors(&["/0", "/1", "/2", "/3", "/4"], 3, false);
+    let (code, text) = shop.deploy("2", &[]);
+    assert_eq!(code, 70, "{text}\n{}", shop.daemon.log());
+    assert_contains(&text, " failed in ");
+    assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
+    assert_eq!(shop.link("current.next"), None);
+    let failed = visitors.seen("500");
+    let seen = visitors.end();
+    assert!(
+        failed > 0 && seen.keys().all(|text| !text.contains("lost")),
+        "{seen:?}"
+    );
+    shop.assert_serves("1");
+    let events = shop.daemon.shown(&["events"]);
+    assert_contains(&events, "releases/2 was taken back: ");
+
+    for name in ["wsgi", "rack", "node"] {
+        let shop = Shop::start(named(name), "", false);
+        shop.assert_serves("1");
+        fs::remove_file(shop.root.join("releases/2").join(shop.application.files[1].0)).expect("remove");
+        let (code, text) = shop.deploy("2", &[]);
+        assert_eq!(code, 70, "{name}: {text}");
+        assert_contains(&text, "releases/2 did not start: ");
+        assert_contains(&text, "forkyard error");
+        assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
+        shop.assert_serves("1");
+    }
+    // What is no application, or somebody else's, is refused before anything changes.
+    let shop = Shop::start(named("wsgi"), "", false);
+    shop.assert_serves("1");
+    fs::create_dir(shop.root.join("releases/4")).expect("a directory");
+    own(&shop.root.join("releases/4"));
+    let (code, text) = shop.deploy("4", &[]);
+    assert_eq!(code, 78, "{text}");
+    assert_contains(&text, "nothing was changed");
+    assert_contains(&text, "is no application");
+    if is_root() {
+        let other = shop.root.join("releases/3/wsgi.py");
+        chown(&other, Some(USERS[1].1), None).expect("chown");
+        let (code, text) = shop.deploy("3", &[]);
+        assert_eq!(code, 78, "{text}");
+        assert_contains(&text, "both must belong to the user");
+    }
+    shop.assert_serves("1");
+}
+
+#[test]
+fn a_deployment_in_the_middle_is_taken_back_replaced_or_outlives_the_router() {
+    let steps = "gradual = [10, 60]\nstep_time = \"600s\"\n";
+    let shop = Shop::start(named("wsgi"), steps, false);
+    shop.assert_serves("1");
+    let visitors = shop.visitors(&["/"], 2, false);
+    let under_way = |release: &str| {
+        let child = shop.begin(release);
+        let begun = format!("releases/{release} gets 10 % of the requests");
+        wait_until("a deployment", || {
+            shop.daemon.shown(&["releases"]).contains(&begun)
+        });
+        child
+    };
+    let first = under_way("2");
+    wait_until("an answer of the new release", || visitors.seen("2 2 2") > 0);
+    let router = shop.router();
+    process::signal(router, Signal::SIGKILL);
+    wait_until("another router", || shop.router() != router);
+    let before = visitors.seen("2 2 2");
+    wait_until("answers of the new release", || visitors.seen("2 2 2") > before);
+    let second = under_way("3");
+    let (code, text) = ended(first);
+    assert_eq!(code, 75, "{text}");
+    wait_until("answers of the newest release", || visitors.seen("3 3 3") > 0);
+    let (code, text) = shop.said(&["rollback", &shop.path("")]);
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = ended(second);
+    assert_eq!(code, 70, "{text}");
+    assert_contains(&text, "an operator asked for it");
+    assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
+    shop.assert_serves("1");
+    let seen = visitors.end();
+    // The router that was killed had connections.
+    let lost = seen
+        .iter()
+        .filter(|(text, _)| text.contains("lost"))
+        .map(|(_, count)| count);
+    assert!(lost.sum::<u64>() <= 2, "{seen:?}");
+    wait_until("the workers of the other releases to go", || {
+        let shown = shop.daemon.shown(&["releases"]);
+        !shown.contains("workers of /") || !shown.contains(&format!("workers of {}", shop.path("releases/3")))
+    });
+}
+
+#[test]
+fn requests_that_wait_for_the_release_before_are_served_by_the_next() {
+    let slow = "<?php usleep(300000); echo 'RELEASE RELEASE RELEASE';";
+    let shop = Shop::start(
+        named("php"),
+        "[applications]\nmax = 2\nreserve = 0\nmax_per_app = 1\n",
+        false,
+    );
+    for release in ["1", "2"] {
+        let text = slow.replace("RELEASE", release);
+        fs::write(shop.root.join("releases").join(release).join("index.php"), text).expect("a release");
+    }
+    let visitors = shop.visitors(&["/"], 6, false);
+    wait_until("answers", || visitors.seen("1 1 1") > 3);
+    let (code, text) = shop.deploy("2", &["--wait"]);
+    assert_eq!(code, 0, "{text}\n{}", shop.daemon.log());
+    let before = visitors.seen("2 2 2");
+    wait_until("answers of the new release", || {
+        visitors.seen("2 2 2") > before + 6
+    });
+    shop.assert_whole(visitors, "waiting");
+}
+
+#[test]
+fn a_killed_master_and_an_upgrade_keep_the_release() {
+    let shop = Shop::start(named("wsgi"), "", true);
+    shop.assert_serves("1");
+    let (code, text) = shop.deploy("2", &["--wait"]);
+    assert_eq!(code, 0, "{text}");
+    shop.move_link("releases/3");
+    let (code, text) = shop.said(&["upgrade"]);
+    assert_eq!(code, 0, "{text}");
+    wait_until("an answer", || shop.answer_at("") == "2 2 2");
+    process::signal(shop.daemon.pid(), Signal::SIGKILL);
+    wait_until("another master", || shop.daemon.said(&["status"]).0 == Some(0));
+    wait_until("an answer", || !shop.answer_at("").is_empty());
+    assert_eq!(shop.answer_at(""), "2 2 2");
+}
+
+#[test]
+fn a_release_whose_directory_is_gone_gives_way_to_the_link() {
+    let shop = Shop::start(named("cgi"), "", false);
+    shop.assert_serves("1");
+    shop.move_link("releases/2");
+    assert_eq!(shop.answer_at(""), "1 1 1");
+    fs::remove_dir_all(shop.root.join("releases/1")).expect("remove");
+    assert_eq!(shop.answer_at(""), "2 2 2", "{}", shop.daemon.log());
+    assert_contains(&shop.daemon.log(), "is in service and is gone");
+    shop.assert_serves("2");
 }

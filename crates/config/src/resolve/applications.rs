@@ -123,7 +123,11 @@ fn releases(text: &PoolText, report: &mut Report<'_>) -> Option<Box<Release>> {
     let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
     if !is_name || name.contains('/') {
         let problem = format!("{} is no name of a link", quoted(name));
-        report.rule(written, problem, "give a name without slashes, such as \"current\"");
+        report.rule(
+            written,
+            problem,
+            "give a name without slashes, such as \"current\"",
+        );
         return None;
     }
     release::with_steps(PathBuf::from(name), &text.draft, report)

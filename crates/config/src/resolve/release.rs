@@ -28,7 +28,8 @@ pub(super) fn resolve(
     let problem = match application {
         _ if text.is_routed() => {
             let problem = "an application pool has no release of its own";
-            let remedy = "write releases = \"current\" into its applications: a link of that name below each root";
+            let remedy =
+                "write releases = \"current\" into its applications: a link of that name below each root";
             report.rule(written, problem, remedy);
             return None;
         }
@@ -51,11 +52,7 @@ pub(super) fn resolve(
 }
 
 /// Returns the release behind a link, with the steps of its deployments.
-pub(super) fn with_steps(
-    link: PathBuf,
-    draft: &PoolDraft,
-    report: &mut Report<'_>,
-) -> Option<Box<Release>> {
+pub(super) fn with_steps(link: PathBuf, draft: &PoolDraft, report: &mut Report<'_>) -> Option<Box<Release>> {
     let mut gradual = Vec::new();
     for percent in draft.gradual.or(DEFAULT_STEPS.map(u64::from).to_vec()) {
         let before = gradual.last().copied().unwrap_or(0);

@@ -34,7 +34,9 @@ impl Master {
             (true, Rights::Own(uid)) => Unstarted::StartsFor(uid),
         };
         let Executor {
-            context, applications, ..
+            context,
+            applications,
+            ..
         } = &self.executor;
         let all = std::iter::once(first).chain(others);
         let mut chosen: Vec<PoolId> = all

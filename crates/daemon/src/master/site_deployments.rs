@@ -22,7 +22,9 @@ impl Master {
     ) -> Handled {
         let path = Path::new(path);
         let Executor {
-            context, applications, ..
+            context,
+            applications,
+            ..
         } = &mut self.executor;
         let link = (path.is_absolute()).then(|| applications.link_at(context, path));
         let Some((router, link)) = link.flatten() else {
@@ -37,7 +39,9 @@ impl Master {
     /// Returns an application that this client may change. `otherwise`: the answer if there is none.
     pub(super) fn own_site(&self, asker: u64, path: &str, otherwise: Answer) -> Result<SiteId, Answer> {
         let sites = &self.executor.context.pools.sites;
-        let found = sites.at(Path::new(path)).and_then(|id| Some((id, sites.get(id)?)));
+        let found = sites
+            .at(Path::new(path))
+            .and_then(|id| Some((id, sites.get(id)?)));
         let (id, site) = found.ok_or(otherwise)?;
         match may_change(self.executor.control.rights(asker), site.owner) {
             true => Ok(id),
@@ -57,7 +61,9 @@ impl Master {
             let target = Target::Site(site);
             let release = self.job(target, deployment).map(|job| job.release.clone());
             let Executor {
-                context, applications, ..
+                context,
+                applications,
+                ..
             } = &self.executor;
             let site = context.pools.sites.get(site).zip(release);
             let generation = site.and_then(|(site, release)| applications.generation_of(site, &release));
@@ -89,7 +95,9 @@ impl Master {
         }
         let no_link = || {
             let root = found.root.display();
-            Answer::refusal(format!("{root} has no link to its release in service; ln -s releases/1 current"))
+            Answer::refusal(format!(
+                "{root} has no link to its release in service; ln -s releases/1 current"
+            ))
         };
         let link = found.link.as_ref().ok_or_else(no_link)?;
         let full = || Answer::refusal("there are too many applications with releases".to_owned());
@@ -169,7 +177,9 @@ impl Master {
             Target::Pool(pool) => self.executor.context.pools.serving_generation(pool),
             Target::Site(id) => {
                 let site = self.site(id)?;
-                self.executor.applications.generation_of(site, &site.served.release)
+                self.executor
+                    .applications
+                    .generation_of(site, &site.served.release)
             }
         }
     }
@@ -185,9 +195,15 @@ impl Master {
         if before.as_ref() != Some(&release) {
             self.set_coming(id, Some((release.clone(), 0)));
         }
-        log::info!("[{}] deployment of {}", self.target_name(Target::Site(id)), release.display());
+        log::info!(
+            "[{}] deployment of {}",
+            self.target_name(Target::Site(id)),
+            release.display()
+        );
         let Executor {
-            context, applications, ..
+            context,
+            applications,
+            ..
         } = &mut self.executor;
         applications.try_release(context, id, deployment, &release)
     }
@@ -230,7 +246,9 @@ impl Master {
 
     fn say_site(&mut self, id: SiteId) {
         let Executor {
-            context, applications, ..
+            context,
+            applications,
+            ..
         } = &mut self.executor;
         applications.say_release(context, id);
     }

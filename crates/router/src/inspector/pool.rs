@@ -99,11 +99,15 @@ pub fn pool_of(
         name: name(template, applications, &found.root)?,
         application: application(template, applications, found, own)?,
         applications: None,
-        release: applications.releases.as_ref().zip(found.link.clone()).map(|(releases, link)| {
-            let mut release = releases.clone();
-            release.link = link;
-            release
-        }),
+        release: applications
+            .releases
+            .as_ref()
+            .zip(found.link.clone())
+            .map(|(releases, link)| {
+                let mut release = releases.clone();
+                release.link = link;
+                release
+            }),
         http_listen: None,
         account: Account { user, group },
         ..template.clone()

@@ -43,7 +43,11 @@ pub(super) fn find(root: &Path, terms: &Terms) -> Option<ReleaseLink> {
     let above = real.ancestors().skip(1).take(MOST_LEVELS);
     let above = above.take_while(|directory| real_below(directory, &terms.directories).is_some());
     let link = above.map(|directory| directory.join(name)).find(|link| {
-        let names_it = |end: &str| with_end(link, end).canonicalize().is_ok_and(|named| named == real);
+        let names_it = |end: &str| {
+            with_end(link, end)
+                .canonicalize()
+                .is_ok_and(|named| named == real)
+        };
         is_link(link) && ["", NEXT, LAST].into_iter().any(names_it)
     });
     Some(ReleaseLink {

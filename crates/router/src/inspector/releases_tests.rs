@@ -140,7 +140,11 @@ fn link_and_release_have_one_owner() {
     lchown(&link, Some(ALICE), Some(ALICE)).unwrap();
     // Bob could have moved Alice's link into his directory.
     chown(&shop.root, Some(BOB), Some(BOB)).unwrap();
-    assert!(matches!(why(), FindError::ForeignAbove { of: BOB, .. }), "{}", why());
+    assert!(
+        matches!(why(), FindError::ForeignAbove { of: BOB, .. }),
+        "{}",
+        why()
+    );
     chown(&shop.root, Some(ALICE), Some(ALICE)).unwrap();
     fs::remove_file(&link).unwrap();
     fs::create_dir(&link).unwrap();

@@ -196,12 +196,20 @@ impl Router {
     /// Returns the link of an application that an operator names by it or by its directory.
     fn link_meant_by(&self, path: &Path) -> Option<Arc<str>> {
         let link = self.sites.link_of(path)?;
-        let is_release = path.to_str().is_some_and(|path| self.sites.is_served(&link, path));
+        let is_release = path
+            .to_str()
+            .is_some_and(|path| self.sites.is_served(&link, path));
         (!is_release).then_some(link)
     }
 
     /// Restarts an application with the release that its link names now.
-    fn restart_from(&mut self, admin_request: u64, link: &Arc<str>, rolling: Option<bool>, unstarted: Unstarted) {
+    fn restart_from(
+        &mut self,
+        admin_request: u64,
+        link: &Arc<str>,
+        rolling: Option<bool>,
+        unstarted: Unstarted,
+    ) {
         self.start_found(StartRequest {
             admin_request,
             root: PathBuf::from(&**link),
@@ -231,7 +239,11 @@ impl Router {
             ..
         } = start;
         let Some((link, rolling)) = by_link else {
-            if let Some(link) = known.link.as_ref().filter(|link| self.sites.release(link).is_none()) {
+            if let Some(link) = known
+                .link
+                .as_ref()
+                .filter(|link| self.sites.release(link).is_none())
+            {
                 self.change_release(&Arc::clone(link), &known.name);
             }
             return self.start_known(admin_request, known, unstarted);

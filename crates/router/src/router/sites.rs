@@ -20,7 +20,11 @@ struct Site {
 
 impl Site {
     fn serves(&self, release: &str) -> bool {
-        *self.release == *release || self.coming.as_ref().is_some_and(|(coming, _)| **coming == *release)
+        *self.release == *release
+            || self
+                .coming
+                .as_ref()
+                .is_some_and(|(coming, _)| **coming == *release)
     }
 }
 
@@ -101,7 +105,12 @@ impl Sites {
         }
         let before = before.into_iter();
         let mut ended: Vec<Arc<str>> = before
-            .flat_map(|site| site.coming.map(|(coming, _)| coming).into_iter().chain([site.release]))
+            .flat_map(|site| {
+                site.coming
+                    .map(|(coming, _)| coming)
+                    .into_iter()
+                    .chain([site.release])
+            })
             .collect();
         ended.retain(|release| !self.is_served(&link, release));
         ended
@@ -131,7 +140,10 @@ impl Sites {
         let is_meant = |(link, site): &(&Arc<str>, &Site)| {
             Path::new(&***link).parent() == Some(Path::new(path)) || site.serves(path)
         };
-        self.by_link.iter().find(is_meant).map(|(link, _)| Arc::clone(link))
+        self.by_link
+            .iter()
+            .find(is_meant)
+            .map(|(link, _)| Arc::clone(link))
     }
 
     /// Forgets a release that is gone.
@@ -176,12 +188,9 @@ mod tests {
     }
 
     fn choose(sites: &mut Sites, named: &str, now: Tick) -> (String, bool) {
-        let choice = sites.choose(
-            &text("/srv/shop/current"),
-            &text(named),
-            (now, HOUR),
-            |release| release == "/srv/shop/releases/9",
-        );
+        let choice = sites.choose(&text("/srv/shop/current"), &text(named), (now, HOUR), |release| {
+            release == "/srv/shop/releases/9"
+        });
         (choice.release.to_string(), choice.is_new)
     }
 
@@ -190,7 +199,10 @@ mod tests {
         let mut sites = Sites::default();
         let first = || "/srv/shop/releases/1".to_owned();
         assert_eq!(choose(&mut sites, "/srv/shop/releases/1", at(0)), (first(), true));
-        assert_eq!(choose(&mut sites, "/srv/shop/releases/2", at(10)), (first(), false));
+        assert_eq!(
+            choose(&mut sites, "/srv/shop/releases/2", at(10)),
+            (first(), false)
+        );
         let second = "/srv/shop/releases/2".to_owned();
         assert_eq!(
             choose(&mut sites, "/srv/shop/releases/2", at(3700)),
@@ -210,16 +222,27 @@ mod tests {
         let mut sites = Sites::default();
         choose(&mut sites, "/r/1", at(0));
         for percent in [0, 1, 10, 50, 100] {
-            assert!(sites.set(&served("/r/1", Some(("/r/2", percent))), at(0)).is_empty());
+            assert!(
+                sites
+                    .set(&served("/r/1", Some(("/r/2", percent))), at(0))
+                    .is_empty()
+            );
             let chosen = (0..10_000).filter(|_| choose(&mut sites, "/r/1", at(1)).0 == "/r/2");
             let (chosen, wanted) = (chosen.count(), usize::from(percent) * 100);
-            assert!(chosen.abs_diff(wanted) <= wanted / 5 + 30, "{percent} %: {chosen}");
+            assert!(
+                chosen.abs_diff(wanted) <= wanted / 5 + 30,
+                "{percent} %: {chosen}"
+            );
         }
         assert!(sites.is_served("/srv/shop/current", "/r/2"));
         assert_eq!(sites.set(&served("/r/2", None), at(1)), [text("/r/1")]);
         assert_eq!(choose(&mut sites, "/r/1", at(2)), ("/r/2".to_owned(), false));
         sites.set(&served("/r/2", Some(("/r/3", 1))), at(2));
-        assert_eq!(sites.set(&served("/r/2", None), at(2)), [text("/r/3")], "taken back");
+        assert_eq!(
+            sites.set(&served("/r/2", None), at(2)),
+            [text("/r/3")],
+            "taken back"
+        );
     }
 
     #[test]
@@ -227,7 +250,11 @@ mod tests {
         let mut sites = Sites::default();
         choose(&mut sites, "/srv/shop/releases/1", at(0));
         for path in ["/srv/shop", "/srv/shop/current", "/srv/shop/releases/1"] {
-            assert_eq!(sites.link_of(Path::new(path)), Some(text("/srv/shop/current")), "{path}");
+            assert_eq!(
+                sites.link_of(Path::new(path)),
+                Some(text("/srv/shop/current")),
+                "{path}"
+            );
         }
         assert_eq!(sites.link_of(Path::new("/srv/shop/releases/2")), None);
     }

@@ -202,6 +202,7 @@ impl Executor {
                     self.applications.dismiss(context, pool, limit);
                     self.applications.forget_application(pool);
                     self.deployments.closed(pool);
+                    context.pools.sites.end_router(pool);
                 }
                 Effect::PoolConfigured(it) => {
                     let wanted = it.settings.pages.status_listen.as_deref();

@@ -55,7 +55,12 @@ impl Sites {
     }
 
     /// Returns the site with this link, added if it is unknown.
-    pub(in crate::master) fn with_link(&mut self, router: PoolId, link: &Path, release: &Path) -> Option<SiteId> {
+    pub(in crate::master) fn with_link(
+        &mut self,
+        router: PoolId,
+        link: &Path,
+        release: &Path,
+    ) -> Option<SiteId> {
         let known = self
             .iter()
             .find(|(_, site)| site.router == router && site.served.link == link);
@@ -74,7 +79,14 @@ impl Sites {
             coming: None,
         };
         let owner = None;
-        self.all.insert(id, Site { router, served, owner });
+        self.all.insert(
+            id,
+            Site {
+                router,
+                served,
+                owner,
+            },
+        );
         Some(id)
     }
 
@@ -87,7 +99,11 @@ impl Sites {
     /// Returns the link that names this release, or did.
     pub(super) fn link_to(&self, router: PoolId, release: &Path) -> Option<&Served> {
         let serves = |served: &&Served| {
-            served.release == release || served.coming.as_ref().is_some_and(|(coming, _)| coming == release)
+            served.release == release
+                || served
+                    .coming
+                    .as_ref()
+                    .is_some_and(|(coming, _)| coming == release)
         };
         self.of_router(router).map(|site| &site.served).find(serves)
     }
@@ -135,8 +151,14 @@ mod tests {
             assert_eq!(sites.at(Path::new(path)), Some(id));
         }
         assert_eq!(sites.at(release), None);
-        assert_eq!(sites.link_to(one, release).map(|it| it.link.as_path()), Some(link));
-        assert_eq!(sites.left(one), BTreeMap::from([(link.to_owned(), release.to_owned())]));
+        assert_eq!(
+            sites.link_to(one, release).map(|it| it.link.as_path()),
+            Some(link)
+        );
+        assert_eq!(
+            sites.left(one),
+            BTreeMap::from([(link.to_owned(), release.to_owned())])
+        );
         sites.end_router(one);
         assert!(sites.get(id).is_none() && sites.left(other).len() == 1);
         for wrong in ["relative", ""] {

@@ -45,7 +45,12 @@ pub(in crate::master) struct Deployed {
 
 impl Deployed {
     /// Takes an answer to such a look. Returns `false` if it is another one's.
-    pub(super) fn answered(&mut self, number: u64, found: &Result<FoundApplication, String>, router: PoolId) -> bool {
+    pub(super) fn answered(
+        &mut self,
+        number: u64,
+        found: &Result<FoundApplication, String>,
+        router: PoolId,
+    ) -> bool {
         if let Some((asker, request)) = self.looks.remove(&number) {
             self.looked.push_back(Looked {
                 asker,
@@ -71,7 +76,12 @@ impl Applications {
     /// Returns the application pool that an absolute path belongs to, and the path of the link there, if the pool has
     /// releases.
     pub(in crate::master) fn link_at(&self, context: &Context, path: &Path) -> Option<(PoolId, PathBuf)> {
-        if let Some(site) = context.pools.sites.at(path).and_then(|id| context.pools.sites.get(id)) {
+        if let Some(site) = context
+            .pools
+            .sites
+            .at(path)
+            .and_then(|id| context.pools.sites.get(id))
+        {
             return Some((site.router, site.served.link.clone()));
         }
         let (id, _) = self.routers_for(path).ok()?;
@@ -122,9 +132,8 @@ impl Applications {
             rolling: Some(true),
             unstarted: Unstarted::Starts,
         };
-        let asked = app_pool.is_some_and(|app_pool| {
-            app_pool.ask(&context.helpers, start, Asker::Trial(site, deployment))
-        });
+        let asked = app_pool
+            .is_some_and(|app_pool| app_pool.ask(&context.helpers, start, Asker::Trial(site, deployment)));
         match asked {
             true => Ok(()),
             false => Err("the pool's router does not run right now".to_owned()),
@@ -138,7 +147,11 @@ impl Applications {
         };
         context.handover.pool_changed(site.router);
         if let Some(app_pool) = self.routers.get_mut(&site.router) {
-            app_pool.say(&context.helpers, &ToRouter::Release(site.served.clone()), Vec::new());
+            app_pool.say(
+                &context.helpers,
+                &ToRouter::Release(site.served.clone()),
+                Vec::new(),
+            );
         }
     }
 
@@ -184,7 +197,10 @@ impl Applications {
     }
 
     /// Returns the settings of deployments in an application pool.
-    pub(in crate::master) fn releases_of(&self, router: PoolId) -> Option<&forkyard_config::release::Release> {
+    pub(in crate::master) fn releases_of(
+        &self,
+        router: PoolId,
+    ) -> Option<&forkyard_config::release::Release> {
         let applications = self.routers.get(&router)?.template.applications.as_ref()?;
         applications.releases.as_deref()
     }
