@@ -202,8 +202,8 @@ fn a_release_of_a_pool_of_one_is_deployed_as_the_document_has_it() {
 fn a_release_of_an_application_pool_is_deployed_as_the_document_has_it() {
     let of_pool = |dir: &Path, place: &Path| {
         format!(
-            "[pool.shop]\nlisten = {{ address = \"{}/shop.sock\", mode = \"0666\" }}\nrouting = \"application\"\n{}\
-             [pool.shop.applications]\ndirectories = [\"{}\"]\nstat_throttle_rate = \"100ms\"\n\
+            "[pool.shop]\nlisten = {{ address = \"{}/shop.sock\", mode = \"0666\" }}\nrouting = \"application\"\ngradual = []\n{}\
+             [pool.shop.applications]\ndirectories = [\"{}\"]\nreleases = \"current\"\n\
              user_switching = false\ndefault_user = \"www-data\"\n",
             dir.display(),
             match is_root() {
@@ -215,7 +215,7 @@ fn a_release_of_an_application_pool_is_deployed_as_the_document_has_it() {
     };
     let script = blocks::find(DOCUMENT, "shell", "git clone");
     let (script, _) = script.split_once("forkyard deploy").expect("the last line");
-    let lines = blocks::find(DOCUMENT, "shell", "restart \"$PWD");
-    let back = blocks::find(DOCUMENT, "shell", "ln -sfn releases/v1");
-    Shop::start(of_pool).deploy(&format!("{script}{lines}"), &back);
+    let line = blocks::find(DOCUMENT, "shell", "deploy /srv/shop");
+    let back = "#!/bin/sh\nforkyard rollback /srv/shop\n";
+    Shop::start(of_pool).deploy(&format!("{script}{line}"), back);
 }

@@ -224,7 +224,7 @@ fn a_good_release_gets_more_and_more_and_nothing_is_lost() {
         ("rack", false),
         ("cgi", true),
     ] {
-        // Where applications have several users, connections are closed after each answer.
+        // With several users, connections are closed after each answer.
         let applications = match is_kept && is_root() {
             true => "[applications]\nuser_switching = false\ndefault_user = \"www-data\"\n",
             false => "",
@@ -279,7 +279,7 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
         assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
         shop.assert_serves("1");
     }
-    // What is no application, or somebody else's, is refused before anything changes.
+    // A directory without an application, or of two owners, is refused before anything changes.
     let shop = Shop::start(named("wsgi"), "", false);
     shop.assert_serves("1");
     fs::create_dir(shop.root.join("releases/4")).expect("a directory");

@@ -399,7 +399,7 @@ impl Master {
     }
 }
 
-/// Returns the steps: those of the settings, or as the command wants them.
+/// Returns the steps of the settings, or as the command wants them.
 pub(super) fn plan(written: Option<&Release>, gradual: Option<bool>) -> Plan {
     let (steps, time) = written.map_or((&[][..], DEFAULT_STEP_TIME), |it| (&it.gradual[..], it.step_time));
     match gradual {

@@ -1,4 +1,4 @@
-//! Releases of applications: what the inspector says of one that an operator names, and its start before it serves.
+//! Releases of applications: the inspector checks one that an operator names, and the router starts it on trial.
 
 use super::super::context::Context;
 use super::super::generation::Generation;
@@ -13,7 +13,7 @@ use forkyard_router::inspector::protocol::FoundApplication;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
-/// The numbers of these looks begin here; those of instances are lower.
+/// Operators' questions to the inspector have numbers from here on; the numbers of instances are lower.
 const LOOKS: u64 = 1 << 63;
 const MOST_LOOKS: usize = 1_000;
 
