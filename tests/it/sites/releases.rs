@@ -278,6 +278,10 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
         assert_contains(&text, "forkyard error");
         assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
         shop.assert_serves("1");
+        // The next deployment has nobody to wait for.
+        let (code, text) = shop.deploy("3", &["--wait"]);
+        assert_eq!(code, 0, "{name}: {text}");
+        shop.assert_serves("3");
     }
     // A directory without an application, or of two owners, is refused before anything changes.
     let shop = Shop::start(named("wsgi"), "", false);

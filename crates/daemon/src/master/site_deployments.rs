@@ -241,6 +241,7 @@ impl Master {
         if let (Some(site), Some(release)) = (self.executor.context.pools.sites.get_mut(id), release) {
             (site.served.release, site.served.coming) = (release, None);
         }
+        self.executor.deployments.look_for_ends();
         self.say_site(id);
     }
 

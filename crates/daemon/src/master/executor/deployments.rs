@@ -134,6 +134,11 @@ impl Deployments {
         self.pools.remove(&Target::Pool(pool));
     }
 
+    /// Has the next look find deployments whose leaving release has no worker.
+    pub(in crate::master) fn look_for_ends(&mut self) {
+        self.is_somebody_gone = true;
+    }
+
     /// Forgets the deployments of applications whose pool is gone.
     pub(in crate::master) fn forget_sites(&mut self, sites: &Sites) {
         let is_there = |target: &Target| match target {
