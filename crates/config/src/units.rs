@@ -51,6 +51,7 @@ forms! {
     Texts(Vec<String>),
     /// One or several non-negative numbers.
     Counts(Vec<u64>),
+    Percentages(Vec<u64>),
     /// A choice, or an array of names.
     RequestRule(RequestSettings),
     Level(LogLevel),
@@ -310,12 +311,18 @@ form!(
     "an array of strings; write [\"one\", \"two\"]",
     Plain::List(items) => Some(Texts(texts(items)?))
 );
+const PERCENTAGES: &str = "a list of percentages; write [1, 10, 50], or [] for all requests at once";
 const COUNTS: &str = "a number of requests, or an array of numbers; write 1000, or [50, 100, 1000]";
 form!(
     Counts,
     COUNTS,
     Plain::Whole(number) => u64::try_from(*number).ok().map(|count| Counts(vec![count])),
-    Plain::List(items) => Some(Counts(counts(items)?))
+    Plain::List(items) => Some(Counts(counts(items, COUNTS)?))
+);
+form!(
+    Percentages,
+    PERCENTAGES,
+    Plain::List(items) => Some(Percentages(counts(items, PERCENTAGES)?))
 );
 form!(
     RequestRule,
@@ -448,10 +455,10 @@ fn texts(items: &[Plain<'_>]) -> Result<Vec<String>, Kind> {
     items.iter().map(text).collect()
 }
 
-fn counts(items: &[Plain<'_>]) -> Result<Vec<u64>, Kind> {
-    let count = |item| {
+fn counts(items: &[Plain<'_>], form: &'static str) -> Result<Vec<u64>, Kind> {
+    let count = |item: &Plain<'_>| {
         let Whole(number) = Whole::parse(item)?;
-        u64::try_from(number).map_err(|_| item.is_not(COUNTS))
+        u64::try_from(number).map_err(|_| item.is_not(form))
     };
     items.iter().map(count).collect()
 }

@@ -87,14 +87,16 @@ impl Links {
         }
     }
 
-    /// Returns the release that the link to the one before names.
-    pub(super) fn last(&self) -> Result<PathBuf, LinkError> {
+    /// Returns the release that the link to the one before names. `None`: there is no such link.
+    pub(super) fn last(&self) -> Result<Option<PathBuf>, LinkError> {
         let name = self.beside(LAST);
         let path = self.path.with_file_name(&name);
-        let target = link::read(self.directory.as_fd(), &name);
-        let target = target.map_err(|error| LinkError::System(path, error))?;
         let parent = self.path.parent().unwrap_or(Path::new("/"));
-        Ok(parent.join(target))
+        match link::read(self.directory.as_fd(), &name) {
+            Ok(target) => Ok(Some(parent.join(target))),
+            Err(error) if error.errno == Errno::ENOENT => Ok(None),
+            Err(error) => Err(LinkError::System(path, error)),
+        }
     }
 
     /// Shows the static files of the release that is deployed.
@@ -164,7 +166,7 @@ mod tests {
             let names = ["current", "current.last", "current.next"];
             let expected = [Some(written("r/2")), Some(written("r/1")), None];
             assert_eq!(names.map(|name| target(&directory, name)), expected);
-            assert_eq!(links.last().unwrap(), one);
+            assert_eq!(links.last().unwrap(), Some(one.clone()));
             // The same release again: the one before stays.
             links.announce(&two).unwrap();
             links.serve(&two, Some(&two)).unwrap();

@@ -85,6 +85,8 @@ enum DeployError {
     NoDirectory(PathBuf),
     #[error("{} leads to the link {}; name the directory of a release", .0.display(), .1.display())]
     Around(PathBuf, PathBuf),
+    #[error("{0} has no release before the present one; name one: forkyard deploy {1} DIRECTORY")]
+    NoLast(String, String),
     #[error("{} belongs to user {owner}, and the pool runs as user {uid}; chown it to {uid} or to root", .path.display())]
     Foreign { path: PathBuf, owner: u32, uid: u32 },
 }
@@ -172,6 +174,7 @@ fn rolled_back(arguments: &Rollback) -> CommandResult {
     }
     let links = Links::open(&pool.link).map_err(DeployError::from)?;
     let last = links.last().map_err(DeployError::from)?;
+    let last = last.ok_or_else(|| DeployError::NoLast(shown_name(&pool.pool), pool.pool.clone()))?;
     let release = checked(&last, &pool)?;
     order.carry_out(&pool, &release)
 }

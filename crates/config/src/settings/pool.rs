@@ -10,7 +10,7 @@ use super::sections::Section::Pool;
 use crate::LogLevel::{Alert, Error};
 use crate::flat_keys::{Entries, Field};
 use crate::units::{
-    AbandonedRule, Children, Core, Counts, FileMode, Flag, LaneReserve, LaneRules, Manager, QueueLimit,
+    AbandonedRule, Children, Core, FileMode, Flag, LaneReserve, LaneRules, Manager, Percentages, QueueLimit,
     Reload, Routing, Size, Text, Texts, Time, Whole,
 };
 
@@ -214,7 +214,7 @@ section! {
             "a link to the release in service. The pool's processes keep the release that it named at their start, until `forkyard deploy` or `forkyard restart`. See [Releases](../howto/deploy.md#releases)")
             .sample(Off(r#""/srv/shop/current""#))
             .in_php_fpm("none"),
-        gradual: Field<Counts> = key("gradual", "array of numbers, 1 to 99, or `[]`", "`[1, 10, 50]`",
+        gradual: Field<Percentages> = key("gradual", "array of numbers, 1 to 99, or `[]`", "`[1, 10, 50]`",
             "the parts of the requests, in percent, that a new release gets before it gets all; `[]`: all at once")
             .in_php_fpm("none"),
         step_time: Field<Time> = key("step_time", "duration, not 0", r#"`"20s"`"#,

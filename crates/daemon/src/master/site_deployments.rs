@@ -65,14 +65,18 @@ impl Master {
                 applications,
                 ..
             } = &self.executor;
-            let site = context.pools.sites.get(site).zip(release);
-            let generation = site.and_then(|(site, release)| applications.generation_of(site, &release));
+            let site = context.pools.sites.get(site).zip(release.as_deref());
+            let generation = site.and_then(|(site, release)| applications.generation_of(site, release));
+            let failure = site.and_then(|(site, release)| applications.failure_of(site, release));
             if let Some(job) = self.job(target, deployment) {
                 job.generation = generation;
             }
             match result {
                 Ok(()) => self.step(target, deployment, steps::Event::TrialPassed, None),
-                Err(why) => self.step(target, deployment, steps::Event::TrialFailed, Some(why)),
+                Err(why) => {
+                    let why = Some(failure.unwrap_or(why));
+                    self.step(target, deployment, steps::Event::TrialFailed, why);
+                }
             }
         }
     }

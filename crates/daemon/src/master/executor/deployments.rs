@@ -110,14 +110,20 @@ impl Deployments {
 
     /// Keeps a fact for the master.
     pub(super) fn note(&mut self, context: &Context, fact: Fact) {
-        let said = |id| context.pools.report_named(id) + &context.processes.last_lines(id);
+        let why = |id| match context.pools.last_report(id) {
+            Some(report) => format!(
+                "no new worker came up: {} (error {})",
+                super::start_report::summary(report),
+                report.id
+            ),
+            None => format!("no new worker came up{}", context.processes.last_lines(id)),
+        };
         match fact {
             Fact::Gone(_) => self.is_somebody_gone = true,
             Fact::Shares(id) if self.has(id) => self.facts.push((id, DeployFact::Shares)),
             Fact::Serves(id) if self.has(id) => self.facts.push((id, DeployFact::Serves)),
             Fact::Fails(id) if self.has(id) => {
-                let why = format!("no new worker came up{}", said(id));
-                self.facts.push((id, DeployFact::Fails(why)));
+                self.facts.push((id, DeployFact::Fails(why(id))));
             }
             Fact::Shares(_) | Fact::Serves(_) | Fact::Fails(_) | Fact::Up(_) | Fact::Waits(_) => {}
         }

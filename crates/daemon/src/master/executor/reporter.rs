@@ -18,6 +18,7 @@ use forkyard_host::listen::Listener;
 use forkyard_host::logs::Handout;
 use forkyard_protocol::handover::names;
 use forkyard_reporter::{Brief, Refusal};
+use forkyard_spawn::report::Report;
 use forkyard_sys::fd::{send_with, set_nonblocking, socket_pair};
 use forkyard_sys::{Error, clock};
 use nix::errno::Errno;
@@ -310,11 +311,15 @@ impl Reporter {
 
 impl Pools {
     pub(super) fn report_named(&self, id: GenerationId) -> String {
-        let kept = self.generations.get(&id).and_then(|generation| {
-            let kept = self.errors.last(&generation.settings.pool.name)?;
-            (kept.epoch_s >= generation.settings.started).then_some(kept)
-        });
-        kept.map_or_else(String::new, |kept| format!(" (error {})", kept.report.id))
+        let report = self.last_report(id);
+        report.map_or_else(String::new, |report| format!(" (error {})", report.id))
+    }
+
+    /// Returns the report of a generation's last failed start.
+    pub(super) fn last_report(&self, id: GenerationId) -> Option<&Report> {
+        let generation = self.generations.get(&id)?;
+        let kept = self.errors.last(&generation.settings.pool.name)?;
+        (kept.epoch_s >= generation.settings.started).then_some(&*kept.report)
     }
 
     fn refusal(&self, id: GenerationId, wait: Duration) -> Refusal {

@@ -164,6 +164,12 @@ impl Applications {
         Some(self.application(site, release)?.generation)
     }
 
+    /// Returns why the last start of a release failed.
+    pub(in crate::master) fn failure_of(&self, site: &Site, release: &Path) -> Option<String> {
+        let failure = self.application(site, release)?.failure.as_ref()?;
+        Some(failure.why.clone())
+    }
+
     /// Whether a release has instances.
     pub(in crate::master) fn has_workers(&self, pools: &Pools, site: &Site, release: &Path) -> bool {
         let application = self.application(site, release);
