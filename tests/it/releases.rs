@@ -284,7 +284,7 @@ fn a_release_that_does_not_start_changes_nothing() {
             let (code, text) = shop.deploy(&["--json", &shop.release("2")]);
             assert_eq!(code, 70, "{text}");
             assert_contains(&text, "\"outcome\": \"failed\"");
-            assert_contains(&text, "no new worker came up (error ");
+            assert_contains(&text, "no new worker came up: ");
             shop.assert_serves("1", &[]);
             let links = ["current", "current.last", "current.next"].map(|name| shop.link(name));
             assert_eq!(links, [Some("releases/1".to_owned()), None, None]);
@@ -401,4 +401,52 @@ fn an_owner_deploys_below_the_link_s_directory_and_a_stranger_nothing() {
     let (code, text) = shop.deploy(&[&own.display().to_string()]);
     assert_eq!(code, 78, "{text}");
     assert_contains(&text, "belongs to user 34");
+}
+
+#[test]
+fn a_node_application_is_started_as_its_release_says() {
+    let node = APPLICATIONS.iter().find(|it| it.name == "node").expect("node");
+    place_library();
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        for (release, file) in [("1", "app.js"), ("2", "other.js"), ("3", "app.js")] {
+            write_release(dir, node, release);
+            let root = dir.join("releases").join(release);
+            fs::rename(root.join("app.js"), root.join("main.tmp")).expect("rename");
+            fs::rename(root.join("main.tmp"), root.join(file)).expect("rename");
+            if release == "2" {
+                write_file(
+                    root.join("package.json"),
+                    r#"{"scripts": {"start": "node other.js"}}"#,
+                );
+            }
+        }
+        symlink("releases/1", dir.join("current")).expect("a link");
+        // The pool's user may own the link: package.json is read with this user's rights.
+        lchown(dir.join("current"), Some(33), Some(33)).ok();
+        configuration(dir, node, MANAGERS[0])
+    });
+    let shop = Shop {
+        application: node,
+        daemon,
+    };
+    assert_eq!(shop.answer_at("current"), "1 1 1");
+    for release in ["2", "3", "2"] {
+        let (code, text) = shop.deploy(&[&shop.release(release), "--wait"]);
+        assert_eq!(code, 0, "{text}\n{}", shop.daemon.log());
+        assert_eq!(
+            shop.answer_at("current"),
+            format!("{release} {release} {release}")
+        );
+    }
+    shop.move_link("releases/1");
+    let (code, text) = shop.daemon.said(&["reload"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(shop.answer_at("current"), "2 2 2");
+    // Nothing starts it.
+    fs::remove_file(shop.daemon.dir.join("releases/3/app.js")).expect("remove");
+    let (code, text) = shop.deploy(&[&shop.release("3")]);
+    assert_eq!(code, 78, "{text}");
+    assert_contains(&text, "no package.json with a script");
+    assert_eq!(shop.answer_at("current"), "2 2 2");
 }

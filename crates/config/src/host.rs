@@ -1,5 +1,6 @@
 //! Implements [`World`] for the real machine. No other file here accesses it.
 
+use super::resolve::node::{Files, NoCommand, start_command};
 use std::fs;
 use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -250,6 +251,27 @@ impl World for Host {
             None => Err(WorldError::Unreadable),
         }
     }
+}
+
+/// The files that this process may read.
+struct Disk;
+
+impl Files for Disk {
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn read(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
+        read_regular(path)
+    }
+}
+
+/// Returns the command that starts a Node.js application in `root`. Reads its files with the rights of this process.
+///
+/// # Errors
+/// package.json is invalid, or nothing can be started.
+pub fn node_command(root: &Path) -> Result<String, NoCommand> {
+    start_command(root, &Disk)
 }
 
 /// Reads a regular file. Follows links only if other users can't change the directories above.

@@ -66,7 +66,8 @@ pub use descriptors::{Descriptors, descriptors};
 pub use error::{Diagnostic, Errors, Kind, Location, Severity};
 pub use fpm_setting::FpmSetting;
 pub use host::{
-    Host, control_socket, control_variable, effective, has_pools, load, resources, written_places,
+    Host, control_socket, control_variable, effective, has_pools, load, node_command, resources,
+    written_places,
 };
 pub use jobs::*;
 pub use lanes::{LaneRule, Lanes, wordpress_lanes};
@@ -76,6 +77,7 @@ pub use model::*;
 pub use overload::{Abandoned, Overload, QueueTime};
 pub use path_pattern::PathPattern;
 pub use postgresql::{ClientCertificate, Encryption, PostgresqlServer, Roots, SslMode, UrlMistake};
+pub use resolve::node::NoCommand;
 pub use resolve::parse;
 pub use skip::Skipped;
 pub use start_settings::{LeftOut, StartSetting, Trial};

@@ -36,6 +36,8 @@ pub struct Map {
     links: [Vec<u8>; 3],
     /// Releases, the longest path first.
     known: Vec<Vec<u8>>,
+    /// The command that starts the release's program, if its files name one.
+    start_command: Option<String>,
 }
 
 impl Map {
@@ -50,7 +52,18 @@ impl Map {
             release: tidy(release),
             links: [link.clone(), named(NEXT), named(LAST)],
             known,
+            start_command: None,
         }
+    }
+
+    /// Adds the command that starts the release's program, as its files name it.
+    pub fn with_start_command(mut self, command: Option<String>) -> Map {
+        self.start_command = command;
+        self
+    }
+
+    pub(super) fn start_command(&self) -> Option<&str> {
+        self.start_command.as_deref()
     }
 
     /// Knows further releases.

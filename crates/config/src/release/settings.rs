@@ -35,7 +35,12 @@ pub fn in_release(pool: &Pool, map: &Map) -> Pool {
             wrapped.root = map.in_release(&wrapped.root);
             wrapped.interpreter = map.in_release(&wrapped.interpreter);
         }
-        Application::Program(program) => program.root = map.in_release(&program.root),
+        Application::Program(program) => {
+            program.root = map.in_release(&program.root);
+            if let (Some(command), true) = (map.start_command(), program.start_command.is_empty()) {
+                command.clone_into(&mut program.start_command);
+            }
+        }
         Application::Cgi(cgi) => {
             optional(&mut cgi.root);
             optional(&mut cgi.script);

@@ -9,7 +9,7 @@ mod jobs;
 mod lanes;
 mod listen;
 mod manager;
-mod node;
+pub(crate) mod node;
 mod overload;
 mod pool;
 mod programs;

@@ -11,7 +11,7 @@ use crate::flat_keys::Field;
 use crate::report::{Report, WorldReport};
 use crate::units::Flag;
 use crate::value::quoted;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The spawning kit's default.
@@ -61,10 +61,12 @@ pub(super) fn node(text: &PoolText, draft: &HttpDraft, report: &mut WorldReport<
     }
     let command = match draft.start_command.written() {
         Some(written) => Some(written.value.0.clone()),
+        // Each release has its own.
+        None if is_in_release(text, draft) => Some(String::new()),
         None => {
             let root = draft.root.written().map(|root| PathBuf::from(&root.value.0));
             let root = root.filter(|root| draft.start_command.is_absent() && report.world.is_dir(root));
-            root.and_then(|root| match node::start_command(&root, report.world) {
+            root.and_then(|root| match node::start_command(&root, &report.world) {
                 Ok(command) => Some(command),
                 Err(problem) => {
                     let written = draft.root.written();
@@ -86,6 +88,13 @@ pub(super) fn node(text: &PoolText, draft: &HttpDraft, report: &mut WorldReport<
         },
         ..found
     })
+}
+
+/// Whether the application is in a release, so that its files are read when that serves.
+fn is_in_release(text: &PoolText, draft: &HttpDraft) -> bool {
+    let link = text.draft.release.written().map(|link| Path::new(&link.value.0));
+    let root = draft.root.written().map(|root| Path::new(&root.value.0));
+    link.zip(root).is_some_and(|(link, root)| root.starts_with(link))
 }
 
 fn needs_a_command(draft: &HttpDraft, report: &mut Report<'_>) {

@@ -69,7 +69,7 @@ impl Context {
                 return Some(change(&pool.name, Outcome::Failed, Some(error.to_string())));
             }
         };
-        let keys = difference::pool(before, &settings.pool);
+        let keys = difference::pool(before, pool);
         let known = self.pools.pool_listening_as(pool);
         let kept = known.map(|id| {
             self.pools

@@ -46,6 +46,8 @@ enum Prospect {
 
 /// The resources that a pool needs, opened before anything starts, so that an error changes nothing.
 struct Opened {
+    /// The pool as the configuration has it; the settings have the paths of its release.
+    written: Arc<Pool>,
     sockets: Sockets,
     settings: Settings,
     access: Option<OwnedFd>,
@@ -217,6 +219,7 @@ impl Context {
         super::app_log::check(&settings).map_err(PoolFault::AppLog)?;
         let sockets = self.open_sockets(reporters, pool).map_err(PoolFault::Listen)?;
         Ok(Opened {
+            written: Arc::clone(pool),
             sockets,
             settings,
             access,
@@ -354,7 +357,7 @@ impl Pools {
 impl Prospect {
     fn pool(&self) -> &Arc<Pool> {
         match self {
-            Prospect::Open(opened) => &opened.settings.pool,
+            Prospect::Open(opened) => &opened.written,
             Prospect::Unchanged(_, _, pool) => pool,
         }
     }

@@ -8,6 +8,7 @@ use super::context::Context;
 use super::generation::Generation;
 use super::pools::Pools;
 use super::provenance::is_alike;
+use forkyard_config::node_command;
 use forkyard_config::release::{LAST, Map, NEXT, Release, in_release};
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
@@ -42,6 +43,9 @@ pub enum ReleaseFault {
     Elsewhere(PathBuf, PathBuf),
     #[error("{} is not UTF-8; rename it", .0.display())]
     NotUtf8(PathBuf),
+    /// Nothing starts the program.
+    #[error("{}: {problem}; write start_command = \"node FILE\"", root.display())]
+    NoCommand { root: PathBuf, problem: String },
     #[error("{0}")]
     System(String),
 }
@@ -94,6 +98,34 @@ struct Found {
     release: Option<PathBuf>,
     /// The targets of the three links.
     known: Vec<PathBuf>,
+    /// The command of the release's program, if its files name it.
+    start_command: Option<String>,
+}
+
+/// What a child looks at.
+struct Look<'l> {
+    link: &'l Path,
+    /// Its rights; `None`: those of the daemon.
+    user: Option<&'l Identity>,
+    /// The release that somebody names; `None`: the link's.
+    wanted: Option<&'l Path>,
+    by: ChosenBy,
+    /// The directory of a program below the link, if its files name the command.
+    program: Option<PathBuf>,
+}
+
+impl<'l> Look<'l> {
+    fn at(settings: &'l Settings, release: &'l Release) -> Look<'l> {
+        let program = settings.pool.application.program();
+        let program = program.filter(|program| program.start_command.is_empty());
+        Look {
+            link: &release.link,
+            user: settings.identity.as_ref(),
+            wanted: None,
+            by: ChosenBy::Link,
+            program: program.and_then(|it| Some(it.root.strip_prefix(&release.link).ok()?.to_owned())),
+        }
+    }
 }
 
 /// The rights behind the choice of a release.
@@ -146,7 +178,7 @@ impl Context {
             let map = self.map_of(&settings, &release, Some(left));
             return Ok(with_map(settings, map));
         }
-        let found = look(&release.link, settings.identity.as_ref(), None, ChosenBy::Link);
+        let found = Look::at(&settings, &release).carry_out();
         match found {
             Ok(found) => {
                 if found.release.is_none() {
@@ -188,19 +220,31 @@ impl Context {
         let serving = self.pools.by_id.get(&id).and_then(|pool| pool.serving);
         let generation = serving.and_then(|id| self.pools.generations.get(&id));
         let pool = self.in_force.pool(self.pools.pool_name(id));
-        let link = pool
-            .and_then(|pool| pool.release.as_ref())
-            .map(|release| &release.link);
-        let Some((generation, link)) = generation.zip(link) else {
+        let Some((generation, pool)) = generation.zip(pool) else {
             return Err(ReleaseFault::System("the pool does not run".to_owned()));
         };
-        look(link, generation.settings.identity.as_ref(), Some(release), by).map(|_| ())
+        let Some(written) = &pool.release else {
+            return Ok(());
+        };
+        let mut settings = generation.settings.clone();
+        settings.pool = Arc::clone(pool);
+        let look = Look {
+            wanted: Some(release),
+            by,
+            ..Look::at(&settings, written)
+        };
+        look.carry_out().map(|_| ())
     }
 
     /// Returns the map to a release that was checked.
     fn map_of(&self, settings: &Settings, release: &Release, wanted: Option<&Path>) -> Option<Box<Map>> {
-        let mut found =
-            look(&release.link, settings.identity.as_ref(), None, ChosenBy::Root).unwrap_or_default();
+        let look = Look {
+            wanted,
+            by: ChosenBy::Root,
+            ..Look::at(settings, release)
+        };
+        // A release that is gone keeps its paths.
+        let mut found = look.carry_out().unwrap_or_default();
         found.release = wanted.map(Path::to_owned);
         self.known_map(&settings.pool.name, release, found)
     }
@@ -214,11 +258,12 @@ impl Context {
         }
         known.extend(self.releases.former.get(name).into_iter().flatten().cloned());
         let known = known.iter().map(|path| path.as_os_str().as_bytes());
-        Some(Box::new(Map::new(
+        let map = Map::new(
             release.link.as_os_str().as_bytes(),
             own.as_os_str().as_bytes(),
             known,
-        )))
+        );
+        Some(Box::new(map.with_start_command(found.start_command)))
     }
 }
 
@@ -260,68 +305,81 @@ pub(super) fn with_map(mut settings: Settings, map: Option<Box<Map>>) -> Setting
     settings
 }
 
-/// Looks at the link, or at the release that somebody names.
-fn look(
-    link: &Path,
-    user: Option<&Identity>,
-    wanted: Option<&Path>,
-    by: ChosenBy,
-) -> Result<Found, ReleaseFault> {
-    let uid = user.map_or_else(identity::own_user, |user| user.uid);
-    let found = process::within_a_moment(&format!("user {uid}"), || {
-        let found = match user.filter(|_| identity::is_root()).map(become_user) {
-            Some(Err(error)) => Err(ReleaseFault::System(error.to_string())),
-            Some(Ok(())) | None => look_now(link, uid, wanted, by),
-        };
-        Finding::from(serde_json::to_vec(&found).unwrap_or_default())
-    });
-    let late = |_| ReleaseFault::Late(wanted.unwrap_or(link).to_owned());
-    let bytes = found.map(|found| found.bytes).unwrap_or_default();
-    serde_json::from_slice::<Result<Found, ReleaseFault>>(&bytes).map_err(late)?
-}
+impl Look<'_> {
+    /// Looks at the link, or at the release that somebody names.
+    fn carry_out(&self) -> Result<Found, ReleaseFault> {
+        let uid = self.user.map_or_else(identity::own_user, |user| user.uid);
+        let found = process::within_a_moment(&format!("user {uid}"), || {
+            let found = match self.user.filter(|_| identity::is_root()).map(become_user) {
+                Some(Err(error)) => Err(ReleaseFault::System(error.to_string())),
+                Some(Ok(())) | None => self.look_now(uid),
+            };
+            Finding::from(serde_json::to_vec(&found).unwrap_or_default())
+        });
+        let late = |_| ReleaseFault::Late(self.wanted.unwrap_or(self.link).to_owned());
+        let bytes = found.map(|found| found.bytes).unwrap_or_default();
+        serde_json::from_slice::<Result<Found, ReleaseFault>>(&bytes).map_err(late)?
+    }
 
-fn look_now(link: &Path, uid: u32, wanted: Option<&Path>, by: ChosenBy) -> Result<Found, ReleaseFault> {
-    let with_end = |end: &str| {
-        let mut name = OsString::from(link);
-        name.push(end);
-        PathBuf::from(name)
-    };
-    let not_there = |path: &Path| ReleaseFault::NotThere {
-        path: path.to_owned(),
-        uid,
-    };
-    let links = [link.to_owned(), with_end(NEXT), with_end(LAST)];
-    let known = links.iter().filter_map(|link| link.canonicalize().ok());
-    let known = known.filter(|path| path.to_str().is_some()).collect();
-    let named = match (wanted, fs::symlink_metadata(link)) {
-        (Some(wanted), _) => wanted,
-        (None, Ok(_)) => link,
-        (None, Err(error)) if error.kind() == ErrorKind::NotFound => {
-            return Ok(Found { release: None, known });
+    fn look_now(&self, uid: u32) -> Result<Found, ReleaseFault> {
+        let Look { link, wanted, by, .. } = *self;
+        let with_end = |end: &str| {
+            let mut name = OsString::from(link);
+            name.push(end);
+            PathBuf::from(name)
+        };
+        let not_there = |path: &Path| ReleaseFault::NotThere {
+            path: path.to_owned(),
+            uid,
+        };
+        let links = [link.to_owned(), with_end(NEXT), with_end(LAST)];
+        let known = links.iter().filter_map(|link| link.canonicalize().ok());
+        let known = known.filter(|path| path.to_str().is_some()).collect();
+        let named = match (wanted, fs::symlink_metadata(link)) {
+            (Some(wanted), _) => wanted,
+            (None, Ok(_)) => link,
+            (None, Err(error)) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Found {
+                    known,
+                    ..Found::default()
+                });
+            }
+            (None, Err(_)) => return Err(not_there(link)),
+        };
+        let release = named.canonicalize().map_err(|_| not_there(named))?;
+        if wanted.is_some_and(|wanted| wanted != release) {
+            return Err(ReleaseFault::Linked(named.to_owned(), release));
         }
-        (None, Err(_)) => return Err(not_there(link)),
-    };
-    let release = named.canonicalize().map_err(|_| not_there(named))?;
-    if wanted.is_some_and(|wanted| wanted != release) {
-        return Err(ReleaseFault::Linked(named.to_owned(), release));
+        if release.to_str().is_none() {
+            return Err(ReleaseFault::NotUtf8(release));
+        }
+        if !release.is_dir() || release.parent().is_none() {
+            return Err(ReleaseFault::NoDirectory(release));
+        }
+        let is_roots = match by {
+            ChosenBy::Root => true,
+            ChosenBy::Owner => false,
+            ChosenBy::Link => fs::symlink_metadata(link).is_ok_and(|link| link.uid() == 0),
+        };
+        let parent = link.parent().and_then(|parent| parent.canonicalize().ok());
+        if let Some(parent) = parent.filter(|parent| !is_roots && !release.starts_with(parent)) {
+            return Err(ReleaseFault::Elsewhere(release, parent));
+        }
+        let start_command = match &self.program {
+            Some(below) => {
+                let root = release.join(below);
+                let found = node_command(&root);
+                Some(found.map_err(|error| ReleaseFault::NoCommand {
+                    problem: error.to_string(),
+                    root,
+                })?)
+            }
+            None => None,
+        };
+        Ok(Found {
+            release: Some(release),
+            known,
+            start_command,
+        })
     }
-    if release.to_str().is_none() {
-        return Err(ReleaseFault::NotUtf8(release));
-    }
-    if !release.is_dir() || release.parent().is_none() {
-        return Err(ReleaseFault::NoDirectory(release));
-    }
-    let is_roots = match by {
-        ChosenBy::Root => true,
-        ChosenBy::Owner => false,
-        ChosenBy::Link => fs::symlink_metadata(link).is_ok_and(|link| link.uid() == 0),
-    };
-    let parent = link.parent().and_then(|parent| parent.canonicalize().ok());
-    if let Some(parent) = parent.filter(|parent| !is_roots && !release.starts_with(parent)) {
-        return Err(ReleaseFault::Elsewhere(release, parent));
-    }
-    Ok(Found {
-        release: Some(release),
-        known,
-    })
 }
