@@ -332,7 +332,13 @@ fn a_master_that_is_killed_or_replaced_keeps_the_release() {
 fn what_can_not_be_a_release_is_refused_with_the_remedy() {
     let shop = Shop::start(&APPLICATIONS[1], MANAGERS[0], false);
     let file = shop.daemon.write("a-file", "");
+    write_release(&shop.daemon.dir, shop.application, "11:15");
+    let colon = shop.release("11:15");
+    fs::create_dir(shop.daemon.dir.join("releases/1/public")).expect("a directory");
+    let part = shop.release("1/public");
     let rows = [
+        (colon.as_str(), 78, "has a colon in its name"),
+        (part.as_str(), 78, "releases/1; name that"),
         ("/nowhere/at/all", 78, "name the directory of a release"),
         (file.to_str().expect("a path"), 78, "is no directory"),
         ("/", 78, "is no directory"),

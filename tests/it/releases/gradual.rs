@@ -212,6 +212,24 @@ fn a_deployment_under_way_is_taken_back_or_replaced() {
     }
 }
 
+#[test]
+fn a_pool_that_is_removed_ends_its_deployment() {
+    let steps = "gradual = [50]\nstep_time = \"600s\"\n";
+    let shop = Shop::start(application("wsgi"), &format!("{STATIC}{steps}"), false);
+    shop.assert_serves("1", &[]);
+    let mut command = forkyard(&["deploy", "shop", &shop.release("2")], &shop.daemon.dir);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let under_way = command.spawn().expect("a deployment");
+    shop.daemon.wait_for("the new release gets 50 % of the requests");
+    let (code, text) = shop.daemon.said(&["pool", "remove", "shop"]);
+    assert_eq!(code, Some(0), "{text}");
+    let output = under_way.wait_with_output().expect("a command");
+    let text = daemon_told(&output);
+    assert_eq!(output.status.code(), Some(70), "{text}");
+    assert_contains(&text, "was taken back: the pool was removed");
+    assert_eq!(shop.link("current.next"), None);
+}
+
 fn daemon_told(output: &std::process::Output) -> String {
     text_of(&[&output.stdout[..], &output.stderr].concat())
 }

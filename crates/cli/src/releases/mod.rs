@@ -83,6 +83,8 @@ enum DeployError {
     Release(PathBuf, #[source] std::io::Error),
     #[error("{} is no directory; name the directory of a release", .0.display())]
     NoDirectory(PathBuf),
+    #[error("{} is not UTF-8; rename it", .0.display())]
+    NotUtf8(PathBuf),
     #[error("{} leads to the link {}; name the directory of a release", .0.display(), .1.display())]
     Around(PathBuf, PathBuf),
     #[error("{0} has no release before the present one; name one: forkyard deploy {1} DIRECTORY")]
@@ -183,6 +185,9 @@ fn checked(release: &Path, pool: &PoolReleases) -> Result<PathBuf, DeployError> 
     let uid = pool.uid;
     let failed = |error| DeployError::Release(release.to_owned(), error);
     let path = release.canonicalize().map_err(failed)?;
+    if path.to_str().is_none() {
+        return Err(DeployError::NotUtf8(path));
+    }
     let found = path.metadata().map_err(failed)?;
     if !found.is_dir() || path.parent().is_none() {
         return Err(DeployError::NoDirectory(path));

@@ -46,10 +46,12 @@ impl Master {
     }
 
     pub(super) fn begin_deployment(&mut self, id: Target, asker: u64, release: &Path, plan: Plan) {
+        let of = self.target_name(id);
         let deployments = &mut self.executor.deployments;
         let deployment = deployments.next_id();
         let all = deployments.pools.entry(id).or_default();
         let job = Job {
+            of,
             asker: Some(asker),
             release: release.to_owned(),
             before: None,
@@ -124,6 +126,9 @@ impl Master {
             .deployments
             .forget_sites(&self.executor.context.pools.sites);
         self.hear_of_sites();
+        while let Some(job) = self.executor.deployments.next_removed() {
+            self.end_removed(job);
+        }
         while let Some((generation, fact)) = self.executor.deployments.next_fact() {
             let Some((pool, deployment)) = self.executor.deployments.of(generation) else {
                 continue;
@@ -178,6 +183,21 @@ impl Master {
         for (pool, deployment) in deployments.ended(&context.pools, applications) {
             self.step(pool, deployment, steps::Event::Gone, None);
         }
+    }
+
+    /// Answers the command of a deployment whose pool was removed.
+    fn end_removed(&mut self, mut job: Job) {
+        let Some(asker) = job.asker.take() else {
+            return;
+        };
+        job.why = Some("the pool was removed".to_owned());
+        let of = job.of.clone();
+        let result = job.result(&of, Outcome::RolledBack);
+        log::warn!(
+            "[pool {of}] the deployment of {} ends: the pool was removed",
+            job.release.display()
+        );
+        self.executor.answer(asker, &Answer::Deployed(Box::new(result)));
     }
 
     /// Compares both releases, and goes on, back or nowhere.

@@ -1,13 +1,16 @@
 //! Deployments of applications in application pools: their router starts the release, and gives it requests.
 
 use super::event_loop::Master;
-use super::executor::{Executor, Looked, PoolDeployments, Rights, Site, SiteId, SiteRequest, Target};
+use super::executor::{
+    Executor, Looked, PoolDeployments, ReleaseFault, Rights, Site, SiteId, SiteRequest, Target,
+};
 use super::pool_requests::Handled;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::release::steps::{self, DeploymentId};
 use forkyard_protocol::control::Answer;
 use forkyard_protocol::release::PoolReleases;
 use forkyard_sys::clock;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 impl Master {
@@ -115,6 +118,10 @@ impl Master {
                 Ok(Some(Answer::Releases {
                     releases: releases.collect(),
                 }))
+            }
+            SiteRequest::Deploy { release, .. } if release.as_os_str().as_bytes().contains(&b':') => {
+                let fault = ReleaseFault::Colon(release);
+                Err(Answer::refusal(format!("nothing was changed: release: {fault}")))
             }
             SiteRequest::Deploy { release, gradual } => {
                 let id = sites.with_link(router, link, &release).ok_or_else(full)?;

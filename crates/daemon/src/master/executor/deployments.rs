@@ -36,6 +36,8 @@ pub(in crate::master) struct Deployments {
     facts: Vec<(GenerationId, DeployFact)>,
     /// A worker has ended since the last look.
     is_somebody_gone: bool,
+    /// Deployments of removed pools, whose commands wait.
+    removed: Vec<Job>,
 }
 
 /// The deployments of one pool or application.
@@ -60,6 +62,8 @@ pub(in crate::master) enum DeployFact {
 /// A deployment, until the workers that leave have ended.
 #[derive(Debug)]
 pub(in crate::master) struct Job {
+    /// The name of the pool, or of the application.
+    pub(in crate::master) of: String,
     /// The command that waits for the result.
     pub(in crate::master) asker: Option<u64>,
     pub(in crate::master) release: PathBuf,
@@ -137,7 +141,14 @@ impl Deployments {
     }
 
     pub(super) fn closed(&mut self, pool: PoolId) {
-        self.pools.remove(&Target::Pool(pool));
+        let removed = self.pools.remove(&Target::Pool(pool));
+        self.removed
+            .extend(removed.into_iter().flat_map(|all| all.jobs.into_values()));
+    }
+
+    /// Returns the next deployment whose pool was removed.
+    pub(in crate::master) fn next_removed(&mut self) -> Option<Job> {
+        self.removed.pop()
     }
 
     /// Has the next look find deployments whose leaving release has no worker.
@@ -147,11 +158,16 @@ impl Deployments {
 
     /// Forgets the deployments of applications whose pool is gone.
     pub(in crate::master) fn forget_sites(&mut self, sites: &Sites) {
-        let is_there = |target: &Target| match target {
-            Target::Site(id) => sites.get(*id).is_some(),
-            Target::Pool(_) => true,
+        let is_gone = |target: &Target| match target {
+            Target::Site(id) => sites.get(*id).is_none(),
+            Target::Pool(_) => false,
         };
-        self.pools.retain(|target, _| is_there(target));
+        let gone: Vec<Target> = self.pools.keys().copied().filter(is_gone).collect();
+        for target in gone {
+            let removed = self.pools.remove(&target);
+            self.removed
+                .extend(removed.into_iter().flat_map(|all| all.jobs.into_values()));
+        }
     }
 
     fn has(&self, id: GenerationId) -> bool {

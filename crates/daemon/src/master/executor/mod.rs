@@ -129,7 +129,7 @@ pub(super) use control::Rights;
 pub(in crate::master) use deployments::{DeployFact, Job, PoolDeployments, Target};
 pub use failure::RunError;
 pub(super) use history::program;
-pub(in crate::master) use release::ChosenBy;
+pub(in crate::master) use release::{ChosenBy, ReleaseFault};
 pub(super) use reload::{NamedSocket, say_interval};
 pub use required_programs::programs as needed_programs;
 pub use services::Handlers;

@@ -471,9 +471,18 @@ impl Pools {
             let link = pool.release.as_ref().map(|release| release.link.as_path());
             pool.application.root() == Some(Path::new(name)) || link == Some(Path::new(name))
         };
-        let is_meant = |pool: &&Arc<Pool>| pool.name == name || has_root(pool);
-        let Some(pool) = config.pools.iter().find(is_meant) else {
-            return Err(Refused::NoPool(name.to_owned()));
+        let named = config.pools.iter().find(|pool| pool.name == name);
+        let mut there = config.pools.iter().filter(|pool| has_root(pool));
+        let pool = match (named, there.next(), there.next()) {
+            (Some(pool), ..) | (None, Some(pool), None) => pool,
+            (None, Some(one), Some(other)) => {
+                return Err(Refused::TwoPools {
+                    path: name.to_owned(),
+                    one: one.name.clone(),
+                    other: other.name.clone(),
+                });
+            }
+            (None, None, _) => return Err(Refused::NoPool(name.to_owned())),
         };
         if pool.applications.is_some() {
             return Err(Refused::ManyApplications(name.to_owned()));

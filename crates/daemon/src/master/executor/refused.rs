@@ -7,6 +7,12 @@ use std::path::PathBuf;
 pub(in crate::master) enum Refused {
     #[error("there is no pool {0}, and no pool has its application there")]
     NoPool(String),
+    #[error("pools {one} and {other} have {path}; name one of them")]
+    TwoPools {
+        path: String,
+        one: String,
+        other: String,
+    },
     #[error("pool {0} has many applications; name one by its root")]
     ManyApplications(String),
     #[error("pool {0} does not run, or not with PHP")]

@@ -43,6 +43,10 @@ pub enum ReleaseFault {
     Elsewhere(PathBuf, PathBuf),
     #[error("{} is not UTF-8; rename it", .0.display())]
     NotUtf8(PathBuf),
+    #[error("{} has a colon in its name, which divides the elements of open_basedir and PATH; rename it", .0.display())]
+    Colon(PathBuf),
+    #[error("{} is a part of {}; name that", .0.display(), .1.display())]
+    Part(PathBuf, PathBuf),
     /// Nothing starts the program.
     #[error("{}: {problem}; write start_command = \"node FILE\"", root.display())]
     NoCommand { root: PathBuf, problem: String },
@@ -334,7 +338,7 @@ impl Look<'_> {
         };
         let links = [link.to_owned(), with_end(NEXT), with_end(LAST)];
         let known = links.iter().filter_map(|link| link.canonicalize().ok());
-        let known = known.filter(|path| path.to_str().is_some()).collect();
+        let known: Vec<PathBuf> = known.filter(|path| path.to_str().is_some()).collect();
         let named = match (wanted, fs::symlink_metadata(link)) {
             (Some(wanted), _) => wanted,
             (None, Ok(_)) => link,
@@ -355,6 +359,15 @@ impl Look<'_> {
         }
         if !release.is_dir() || release.parent().is_none() {
             return Err(ReleaseFault::NoDirectory(release));
+        }
+        if release.as_os_str().as_bytes().contains(&b':') {
+            return Err(ReleaseFault::Colon(release));
+        }
+        let whole = known
+            .iter()
+            .find(|whole| release != **whole && release.starts_with(whole));
+        if let Some(whole) = whole.filter(|_| wanted.is_some()) {
+            return Err(ReleaseFault::Part(release, whole.clone()));
         }
         let is_roots = match by {
             ChosenBy::Root => true,
