@@ -184,7 +184,8 @@ fn wrong(generation: &SavedGeneration, facts: &Facts) -> Option<String> {
 /// A worker whose stop pipe is missing has seen its end, and exits.
 fn believed(worker: &SavedWorker, facts: &Facts) -> SavedWorker {
     let stop_pipe = facts.kinds.get(&names::stop_pipe(worker.id));
-    let can_be_told = matches!(stop_pipe, Some(Kind::PipeIn | Kind::Packets));
+    // Which of them depends on the worker's kind (`try_fork`).
+    let can_be_told = matches!(stop_pipe, Some(Kind::PipeIn | Kind::Packets | Kind::Stream));
     // Older masters used a pipe.
     let is_output = |kind: &Kind| matches!(kind, Kind::Stream | Kind::PipeOut);
     let output = names::output(worker.id).map(|end| facts.kinds.get(&end).is_some_and(is_output));
@@ -353,6 +354,23 @@ mod tests {
                     assert_eq!(told.count(), 1, "{name}: it leaves by itself");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_worker_with_a_stop_pipe_of_any_kind_goes_on() {
+        let document = sample();
+        for kind in [Kind::PipeIn, Kind::Packets, Kind::Stream] {
+            let mut facts = facts(&document);
+            for worker in document.generations.iter().flat_map(|it| &it.workers) {
+                facts.kinds.insert(names::stop_pipe(worker.id), kind);
+            }
+            let plan = plan(&document, &facts);
+            let told = |generations: &[SavedGeneration]| -> Vec<bool> {
+                let workers = generations.iter().flat_map(|it| &it.workers);
+                workers.map(|worker| worker.told.is_some()).collect()
+            };
+            assert_eq!(told(&plan.generations), told(&document.generations), "{kind:?}");
         }
     }
 
