@@ -11,14 +11,18 @@ use forkyard_scoreboard::turns::{Turn, set_turn};
 use forkyard_sys::Error;
 use forkyard_sys::fd::{receive_with, send_with, socket_pair, unread};
 use forkyard_sys::guarded::Guarded;
-use forkyard_sys::process::{self, Finding};
+use forkyard_sys::process;
+use forkyard_sys::socket::{Readiness, wait};
 use nix::sys::socket::SockType;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
 
 /// More messages are never in a queue.
 const MOST_MESSAGES: usize = 4 * 1_024;
 /// A message of the hand-off queue is shorter.
 const NOTE_BYTES: usize = 4 * 1_024;
+/// How long a request waits for room in the hand-off queue.
+const ROOM_PATIENCE: Duration = Duration::from_secs(20);
 
 impl RunningPool {
     /// The ends of the turn queues in the descriptor store.
@@ -95,24 +99,100 @@ impl Context {
             return;
         }
         let kept = [out.as_fd(), queue_in.as_fd()];
-        let is_moved = process::within_a_moment_with(&pool.name, &kept, || {
-            for _ in 0..MOST_MESSAGES {
-                let mut note = [0; NOTE_BYTES];
-                let Ok(received) = receive_with(kept[0], &mut note, false) else {
-                    break;
-                };
-                let sockets: Vec<RawFd> = received.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-                if !sockets.is_empty() && send_with(kept[1], &note[..received.bytes], &sockets).is_err() {
-                    break;
-                }
-            }
-            Finding::from(Vec::new())
-        });
-        if is_moved.is_none() {
+        if let Err(error) = process::leave_apart(&kept, || move_requests(kept[0], kept[1])) {
             log::error!(
-                "[pool {}] requests that waited for a generation are lost",
+                "[pool {}] requests that waited for a generation are lost: {error}",
                 pool.name
             );
         }
+    }
+}
+
+/// Moves the requests of one queue to another, and waits for room there. Wake-ups have no request.
+fn move_requests(out: BorrowedFd<'_>, queue_in: BorrowedFd<'_>) {
+    for _ in 0..MOST_MESSAGES {
+        // A request that was taken out and finds no room would be lost.
+        if !wait(queue_in, Readiness::Writable, ROOM_PATIENCE).unwrap_or(false) {
+            return;
+        }
+        let mut note = [0; NOTE_BYTES];
+        let Ok(received) = receive_with(out, &mut note, false) else {
+            return;
+        };
+        let sockets: Vec<RawFd> = received.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+        if !sockets.is_empty() && send_with(queue_in, &note[..received.bytes], &sockets).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    fn queue() -> (OwnedFd, OwnedFd) {
+        socket_pair(SockType::SeqPacket).unwrap()
+    }
+
+    #[test]
+    fn requests_are_moved_in_order_and_wake_ups_are_not() {
+        let (turn_out, turn_in) = queue();
+        let (hand_out, hand_in) = queue();
+        let clients: Vec<UnixStream> = (0..3_u8)
+            .map(|number| {
+                let (client, server) = UnixStream::pair().unwrap();
+                send_with(turn_in.as_fd(), &[0], &[]).unwrap();
+                send_with(turn_in.as_fd(), &[number; 8], &[server.as_raw_fd()]).unwrap();
+                client
+            })
+            .collect();
+        move_requests(turn_out.as_fd(), hand_in.as_fd());
+        assert_eq!(unread(turn_out.as_fd()), 0);
+        for (number, mut client) in clients.into_iter().enumerate() {
+            let mut note = [0; NOTE_BYTES];
+            let received = receive_with(hand_out.as_fd(), &mut note, false).unwrap();
+            assert_eq!(&note[..received.bytes], [number as u8; 8]);
+            let [server] = <[OwnedFd; 1]>::try_from(received.descriptors).unwrap();
+            UnixStream::from(server).write_all(b"answer").unwrap();
+            let mut text = String::new();
+            client.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "answer");
+        }
+        assert_eq!(unread(hand_out.as_fd()), 0);
+    }
+
+    #[test]
+    fn a_full_hand_off_queue_loses_no_request() {
+        let (turn_out, turn_in) = queue();
+        let (hand_out, hand_in) = queue();
+        let mut full = 0;
+        while send_with(hand_in.as_fd(), &[1; 1024], &[]).is_ok() {
+            full += 1;
+        }
+        let (client, server) = UnixStream::pair().unwrap();
+        for _ in 0..20 {
+            send_with(turn_in.as_fd(), &[2; 8], &[server.as_raw_fd()]).unwrap();
+        }
+        let taken = thread::scope(|scope| {
+            let moved = scope.spawn(|| move_requests(turn_out.as_fd(), hand_in.as_fd()));
+            let mut taken = Vec::new();
+            while taken.len() < full + 20 {
+                assert!(wait(hand_out.as_fd(), Readiness::Readable, ROOM_PATIENCE).unwrap());
+                let mut note = [0; NOTE_BYTES];
+                let received = receive_with(hand_out.as_fd(), &mut note, false).unwrap();
+                taken.push((note[0], received.descriptors.len()));
+            }
+            moved.join().unwrap();
+            taken
+        });
+        assert!(
+            taken[full..].iter().all(|message| *message == (2, 1)),
+            "{taken:?}"
+        );
+        drop(client);
     }
 }
