@@ -194,3 +194,54 @@ fn links_by_root_belong_to_the_owner_of_the_link() {
         assert_eq!(found.uid(), owner, "{name}");
     }
 }
+
+#[test]
+fn a_command_that_ends_early_takes_its_deployment_back() {
+    let rows = [
+        (Signal::SIGINT, Some(70), ""),
+        (Signal::SIGTERM, Some(70), ""),
+        (Signal::SIGHUP, Some(70), ""),
+        (Signal::SIGKILL, None, "releases/2"),
+    ];
+    for (signal, code, next) in rows {
+        let shop = Shop::start("real");
+        let child = shop.begin_hanging("2", &["deploy", "shop"]);
+        process::signal(child.id(), signal);
+        let output = child.wait_with_output().expect("a command");
+        assert_eq!(output.status.code(), code, "{signal}: {}", told(&output));
+        wait_until("the end of the deployment", || {
+            parsed(&shop.daemon.shown(&["releases", "shop", "--json"]))[0]["under_way"].is_null()
+        });
+        assert_eq!(shop.links(), links(["releases/1", next, ""]), "{signal}");
+        assert_eq!(shop.page(), "1");
+        // The next deployment has the link.
+        let (code, said) = shop.deploy("3");
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(shop.links(), links(["releases/3", "", "releases/1"]));
+    }
+}
+
+#[test]
+fn a_release_in_service_goes_back_if_its_command_is_killed_before_the_link_moves() {
+    let shop = Shop::start("real");
+    assert_eq!(shop.page(), "1");
+    // A worker that does not leave keeps the command waiting.
+    let old = shop.daemon.workers("shop");
+    old.iter().for_each(|pid| process::signal(*pid, Signal::SIGSTOP));
+    let mut child = shop.command(&["deploy", "shop"], "2").spawn().expect("forkyard");
+    let released = || parsed(&shop.daemon.shown(&["releases", "shop", "--json"]))[0]["release"].take();
+    let is_in_service = |release: &str| {
+        let now = released();
+        now.as_str()
+            .is_some_and(|it| Path::new(it) == shop.release(release))
+    };
+    wait_until("the release in service", || is_in_service("2"));
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    shop.daemon
+        .wait_for("its command has ended, so the release before is deployed");
+    old.iter().for_each(|pid| process::signal(*pid, Signal::SIGCONT));
+    wait_until("the release before", || is_in_service("1"));
+    wait_until("its page", || shop.page() == "1");
+    assert_eq!(shop.links(), links(["releases/1", "releases/2", ""]));
+}

@@ -118,7 +118,12 @@ pub enum Request {
         gradual: Option<bool>,
     },
     /// Takes back the deployment that is under way. Answered with [`Answer::Done`].
-    Rollback { pool: String },
+    Rollback {
+        pool: String,
+        /// Only a deployment of this release, which may also wait.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        release: Option<PathBuf>,
+    },
     /// Requests the releases of pools. Answered with [`Answer::Releases`].
     Releases {
         /// The pool's name, its application's root or its link. `None`: all pools that have the key `release`.

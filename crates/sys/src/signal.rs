@@ -2,6 +2,58 @@
 
 use super::sender::FAULTS;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Signals that end a command: Ctrl-C, the order to end, and the loss of the terminal.
+const INTERRUPTS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// The time in which the first signal that ends a command is noted. The second one ends the process.
+#[derive(Debug)]
+pub struct Interrupts(());
+
+impl Interrupts {
+    /// Begins. A signal that the process ignores stays ignored.
+    pub fn note() -> Interrupts {
+        let noted = SigAction::new(
+            SigHandler::Handler(note_interrupt),
+            SaFlags::SA_RESETHAND | SaFlags::SA_RESTART,
+            SigSet::empty(),
+        );
+        act_at_interrupts(&noted);
+        Interrupts(())
+    }
+
+    /// Whether a signal has come.
+    pub fn has_come(&self) -> bool {
+        IS_INTERRUPTED.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Interrupts {
+    fn drop(&mut self) {
+        let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+        act_at_interrupts(&default);
+    }
+}
+
+/// Sets the action of the signals that the process does not ignore.
+fn act_at_interrupts(action: &SigAction) {
+    for signal in INTERRUPTS {
+        // SAFETY: the default action runs no code, and the handler only writes an atomic.
+        let before = unsafe { sigaction(signal, action) };
+        if let Ok(before) = before
+            && before.handler() == SigHandler::SigIgn
+        {
+            // SAFETY: ignoring runs no code of ours.
+            let _ = unsafe { sigaction(signal, &before) };
+        }
+    }
+}
+
+extern "C" fn note_interrupt(_: libc::c_int) {
+    IS_INTERRUPTED.store(true, Ordering::SeqCst);
+}
 
 /// Returns a signal's name, or its number if it has none.
 pub fn name(signal: i32) -> String {

@@ -11,6 +11,7 @@ use clap::Args;
 use forkyard_config::release::LAST;
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_protocol::release::{Deployment, Outcome, PoolReleases, UnderWay};
+use forkyard_sys::signal::Interrupts;
 use links::{LinkError, Links};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -223,8 +224,9 @@ impl Order<'_> {
     fn carry_out(&self, pool: &PoolReleases, release: &Path) -> CommandResult {
         let links = Links::open(&pool.link).map_err(DeployError::from)?;
         let pool = &self.after_other(pool, release)?;
+        let interrupts = Interrupts::note();
         links.announce(release).map_err(DeployError::from)?;
-        let result = match self.result(pool, release) {
+        let result = match self.result(pool, release, &interrupts) {
             Ok(result) => result,
             Err(outcome) => {
                 links.give_up(release);
@@ -248,7 +250,9 @@ impl Order<'_> {
             let text = format!("forkyard: {shown} is in service, but its link could not be moved: {error}\n");
             return Err(CommandOutcome::failure(EXIT_SOFTWARE, text));
         }
-        if self.wait {
+        let is_interrupted = interrupts.has_come();
+        drop(interrupts);
+        if self.wait && !is_interrupted {
             self.await_others(pool, release)?;
         }
         Ok(self.shown(&result))
@@ -277,6 +281,7 @@ impl Order<'_> {
     fn take_back(&self, pool: &PoolReleases, release: &Path) -> CommandResult {
         let request = Request::Rollback {
             pool: pool.pool.clone(),
+            release: None,
         };
         match answer(self.daemon, &request)? {
             Answer::Done { .. } => {}
@@ -301,15 +306,31 @@ impl Order<'_> {
     }
 
     /// Deploys. Begins again if the master is another one before the answer, and the release is not in service.
-    fn result(&self, pool: &PoolReleases, release: &Path) -> Result<Deployment, CommandOutcome> {
+    fn result(
+        &self,
+        pool: &PoolReleases,
+        release: &Path,
+        interrupts: &Interrupts,
+    ) -> Result<Deployment, CommandOutcome> {
         let begun = Instant::now();
+        let result = |outcome| Deployment {
+            pool: pool.pool.clone(),
+            release: release.to_owned(),
+            before: pool.release.clone(),
+            outcome,
+            why: None,
+            remarks: Vec::new(),
+            took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
         loop {
-            let request = Request::Deploy {
-                pool: pool.pool.clone(),
-                release: release.to_owned(),
-                gradual: self.gradual,
-            };
-            let lost = match progress::answer_shown(self.daemon, pool, &request) {
+            if interrupts.has_come() {
+                return Ok(Deployment {
+                    why: Some("the command was interrupted".to_owned()),
+                    ..result(Outcome::RolledBack)
+                });
+            }
+            let asked = progress::answer_shown(self.daemon, pool, release, self.gradual, interrupts);
+            let lost = match asked {
                 Ok(Answer::Deployed(result)) => return Ok(*result),
                 Ok(other) => return Err(refused(other)),
                 Err(lost) => lost,
@@ -318,13 +339,8 @@ impl Order<'_> {
             let now = self.after_loss(pool, lost)?;
             if now.release.as_deref() == Some(release) && pool.release.as_deref() != Some(release) {
                 return Ok(Deployment {
-                    pool: pool.pool.clone(),
-                    release: release.to_owned(),
-                    before: pool.release.clone(),
-                    outcome: Outcome::Deployed,
-                    why: None,
                     remarks: vec!["another master took over before the end".to_owned()],
-                    took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+                    ..result(Outcome::Deployed)
                 });
             }
         }

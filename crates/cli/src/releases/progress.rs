@@ -5,13 +5,15 @@ use super::super::output;
 use super::ask_one;
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_protocol::release::{PoolReleases, UnderWay};
+use forkyard_sys::signal::Interrupts;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A deployment with so many percent of the requests is not replaced by a newer one.
 const KEPT_FROM: u8 = 50;
 
@@ -31,28 +33,46 @@ pub(super) fn in_words(under_way: &UnderWay) -> String {
     }
 }
 
-/// Sends a request, and shows the deployment in the terminal until the answer comes.
+/// Asks for a deployment, and shows it in the terminal until the answer comes. A signal that ends the command takes the
+/// deployment back.
 pub(super) fn answer_shown(
     daemon: &Daemon,
     pool: &PoolReleases,
-    request: &Request,
+    release: &Path,
+    gradual: Option<bool>,
+    interrupts: &Interrupts,
 ) -> Result<Answer, CommandOutcome> {
-    if !std::io::stderr().is_terminal() {
-        return answer(daemon, request);
-    }
+    let deploy = Request::Deploy {
+        pool: pool.pool.clone(),
+        release: release.to_owned(),
+        gradual,
+    };
+    let take_back = Request::Rollback {
+        pool: pool.pool.clone(),
+        release: Some(release.to_owned()),
+    };
+    let is_terminal = std::io::stderr().is_terminal();
     thread::scope(|scope| {
         let (tell, heard) = mpsc::channel();
-        scope.spawn(move || tell.send(answer(daemon, request)));
-        let mut has_drawn = false;
+        let deploy = &deploy;
+        scope.spawn(move || tell.send(answer(daemon, deploy)));
+        let (mut has_drawn, mut is_taken_back) = (false, false);
+        let mut next = Instant::now() + INTERVAL;
         loop {
-            let answered = match heard.recv_timeout(INTERVAL) {
+            let answered = match heard.recv_timeout(LOOK_AGAIN) {
                 Ok(answered) => answered,
-                Err(RecvTimeoutError::Disconnected) => answer(daemon, request),
+                Err(RecvTimeoutError::Disconnected) => answer(daemon, deploy),
                 Err(RecvTimeoutError::Timeout) => {
-                    let now = ask_one(daemon, &pool.pool).ok();
-                    if let Some(under_way) = now.and_then(|now| now.under_way) {
-                        output::draw(&in_words(&under_way));
-                        has_drawn = true;
+                    if interrupts.has_come() && !is_taken_back {
+                        // The daemon refuses until the deployment has begun.
+                        is_taken_back = matches!(answer(daemon, &take_back), Ok(Answer::Done { .. }));
+                    } else if is_terminal && Instant::now() >= next {
+                        next = Instant::now() + INTERVAL;
+                        let now = ask_one(daemon, &pool.pool).ok();
+                        if let Some(under_way) = now.and_then(|now| now.under_way) {
+                            output::draw(&in_words(&under_way));
+                            has_drawn = true;
+                        }
                     }
                     continue;
                 }

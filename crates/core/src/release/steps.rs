@@ -12,6 +12,7 @@
 //! ```
 //!
 //! From `Whole` on the new release serves alone: the next deployment waits, and a rollback is a deployment of the old release.
+//! The command moves the link to the release. So a deployment whose command has ended is taken back.
 
 use forkyard_base::tick::Tick;
 use std::fmt;
@@ -75,6 +76,8 @@ pub enum Cause {
     Worse,
     /// Somebody asked for it.
     Asked,
+    /// Its command has ended.
+    Left,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +102,8 @@ pub enum Event {
     Worse,
     /// An operator wants the old release.
     RollBack,
+    /// The command that waits has ended.
+    Left,
     /// The last worker of the leaving generation has gone.
     Gone,
 }
@@ -115,6 +120,8 @@ pub enum Action {
     Serve(DeploymentId),
     /// Gives the old generation all requests; new workers leave.
     Return { id: DeploymentId, cause: Cause },
+    /// Deploys the release before, because the new one serves, and nobody moves the link.
+    Undo(DeploymentId),
     /// Answers the command. After `Replaced` the generation's workers leave.
     End { id: DeploymentId, end: End },
     /// Reports that the deployment waits for the present one.
@@ -142,6 +149,7 @@ impl fmt::Display for Action {
             Action::End {
                 end: End::Replaced, ..
             } => f.write_str("a newer deployment replaced this one"),
+            Action::Undo(_) => f.write_str("its command has ended, so the release before is deployed"),
             Action::Waits(_) => f.write_str("waits for the present deployment"),
         }
     }
@@ -153,6 +161,7 @@ impl fmt::Display for Cause {
             Cause::TrialFailed => "the trial failed",
             Cause::Worse => "the new release is worse",
             Cause::Asked => "an operator asked for it",
+            Cause::Left => "its command has ended",
         })
     }
 }
@@ -249,17 +258,26 @@ impl Deployments {
 
     /// Takes an event of a deployment. An event of an earlier deployment changes nothing.
     pub fn event(&mut self, id: DeploymentId, event: Event, now: Tick, actions: &mut Vec<Action>) {
-        if event == Event::RollBack && self.waiting.take_if(|waiting| waiting.id == id).is_some() {
-            let end = End::RolledBack(Cause::Asked);
+        let called_off = match event {
+            Event::RollBack => Some(Cause::Asked),
+            Event::Left => Some(Cause::Left),
+            _ => None,
+        };
+        if let Some(cause) = called_off
+            && self.waiting.take_if(|waiting| waiting.id == id).is_some()
+        {
+            let end = End::RolledBack(cause);
             return actions.push(Action::End { id, end });
         }
+        let has_next = self.waiting.is_some();
         let Some((deployment, state)) = self.present.as_mut().filter(|(present, _)| present.id == id) else {
             return;
         };
         let next = match (*state, event) {
             (State::Trying, Event::TrialPassed) => enter(deployment, 0, now, actions),
             (State::Trying, Event::TrialFailed) => back(id, Cause::TrialFailed, actions),
-            (State::Trying, Event::RollBack) => back(id, Cause::Asked, actions),
+            (State::Trying | State::Sharing { .. }, Event::RollBack) => back(id, Cause::Asked, actions),
+            (State::Trying | State::Sharing { .. }, Event::Left) => back(id, Cause::Left, actions),
             (
                 State::Sharing { step, since },
                 Event::Time {
@@ -283,9 +301,11 @@ impl Deployments {
                 enter(deployment, step + 1, now, actions)
             }
             (State::Sharing { .. }, Event::Worse) => back(id, Cause::Worse, actions),
-            (State::Sharing { .. }, Event::RollBack) => back(id, Cause::Asked, actions),
             // The whole generation did not come up.
             (State::Whole, Event::TrialFailed) => back(id, Cause::TrialFailed, actions),
+            // The command of the next one moves the link.
+            (State::Whole, Event::Left) if has_next => return,
+            (State::Whole, Event::Left) => return actions.push(Action::Undo(id)),
             (State::Whole, Event::Gone) => return self.end(End::Done, actions),
             (State::Back(cause), Event::Gone) => return self.end(End::RolledBack(cause), actions),
             (State::Trying, Event::Time { .. } | Event::Worse | Event::Gone)
@@ -294,7 +314,7 @@ impl Deployments {
                 State::Whole | State::Back(_),
                 Event::TrialPassed | Event::Time { .. } | Event::Worse | Event::RollBack,
             )
-            | (State::Back(_), Event::TrialFailed) => return,
+            | (State::Back(_), Event::TrialFailed | Event::Left) => return,
         };
         *state = next;
     }

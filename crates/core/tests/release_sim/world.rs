@@ -106,7 +106,8 @@ impl World<'_> {
                     | Action::Serve(_)
                     | Action::Return { .. }
                     | Action::End { .. }
-                    | Action::Waits(_) => (),
+                    | Action::Waits(_)
+                    | Action::Undo(_) => (),
                 }
             }
             let since = match deployments.present() {

@@ -3,6 +3,7 @@
 use forkyard_base::tick::Tick;
 use forkyard_protocol::control::{Answer, LONGEST_REQUEST, Request};
 use forkyard_sys::guarded::Guarded;
+use forkyard_sys::other_end::{self, OtherSide};
 use forkyard_sys::socket::{self, Progress};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -57,6 +58,11 @@ impl Session {
         self.is_waiting
     }
 
+    /// Whether the client has closed its end. One that only sends no more still reads the answer.
+    pub fn has_left(&self) -> bool {
+        other_end::look(self.socket.as_fd()) == OtherSide::Closed
+    }
+
     /// Sends an error, reads nothing more and closes the connection.
     pub fn refuse(&mut self, message: &str) {
         self.ends_when_sent = true;
@@ -87,7 +93,10 @@ impl Session {
                 return SessionInput::End;
             }
             if self.is_waiting {
-                return SessionInput::Nothing;
+                return match self.has_left() {
+                    true => SessionInput::End,
+                    false => SessionInput::Nothing,
+                };
             }
             if let Some(end) = self.input.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.input.drain(..=end).collect();
@@ -140,6 +149,7 @@ mod tests {
     use super::*;
     use forkyard_protocol::control::DaemonMode;
     use std::io::{Read, Write};
+    use std::net::Shutdown;
     use std::os::unix::net::UnixStream;
 
     fn pair() -> (Session, UnixStream) {
@@ -178,6 +188,19 @@ mod tests {
         assert_eq!(line, expected);
         drop(client);
         session.answer(&pong);
+        assert_eq!(session.poll(now()), SessionInput::End);
+    }
+
+    #[test]
+    fn a_client_that_leaves_before_its_answer_ends_the_session() {
+        let (mut session, mut client) = pair();
+        client.write_all(b"{\"command\":\"ping\"}\n").unwrap();
+        assert_eq!(session.poll(now()), SessionInput::Request(Request::Ping {}));
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(session.poll(now()), SessionInput::Nothing);
+        assert!(!session.has_left());
+        drop(client);
+        assert!(session.has_left());
         assert_eq!(session.poll(now()), SessionInput::End);
     }
 

@@ -30,7 +30,7 @@ impl Master {
                 release,
                 gradual,
             } => self.deploy(asker, pool, release, *gradual),
-            Request::Rollback { pool } => self.roll_back(asker, pool),
+            Request::Rollback { pool, release } => self.roll_back(asker, pool, release.as_deref()),
             Request::Releases { pool } => self.releases(asker, pool.as_deref()),
             Request::Terminate { pid } => self.end_request(asker, *pid),
             Request::Detach { pid } => self.about_instance(asker, *pid, AdminRequest::Detach { pid: *pid }),

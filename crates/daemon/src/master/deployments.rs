@@ -32,6 +32,10 @@ impl Master {
             }
             Ok(id) => id,
         };
+        // Nobody would move the link.
+        if self.executor.control.has_left(asker) {
+            return Err(Answer::refusal("the command has ended".to_owned()));
+        }
         let by = match self.executor.control.rights(asker) {
             Rights::All => ChosenBy::Root,
             Rights::Own(_) => ChosenBy::Owner,
@@ -41,43 +45,31 @@ impl Master {
         let context = &self.executor.context;
         let pool = context.in_force.pool(context.pools.pool_name(id));
         let plan = plan(pool.and_then(|pool| pool.release.as_deref()), gradual);
-        self.begin_deployment(Target::Pool(id), asker, release, plan);
+        self.begin_deployment(Target::Pool(id), Some(asker), release, plan);
         Ok(None)
     }
 
-    pub(super) fn begin_deployment(&mut self, id: Target, asker: u64, release: &Path, plan: Plan) {
-        let of = self.target_name(id);
+    pub(super) fn begin_deployment(&mut self, id: Target, asker: Option<u64>, release: &Path, plan: Plan) {
+        let job = Job::new(self.target_name(id), release.to_owned(), asker);
         let deployments = &mut self.executor.deployments;
         let deployment = deployments.next_id();
         let all = deployments.pools.entry(id).or_default();
-        let job = Job {
-            of,
-            asker: Some(asker),
-            release: release.to_owned(),
-            before: None,
-            begun: clock::now(),
-            generation: None,
-            remarks: Vec::new(),
-            why: None,
-            comparison: None,
-            serves_since: None,
-        };
         all.jobs.insert(deployment, job);
         let mut actions = Vec::new();
         all.steps.deploy(deployment, plan, &mut actions);
         self.carry_out(id, actions);
     }
 
-    /// Takes back the deployment that is under way.
-    pub(super) fn roll_back(&mut self, asker: u64, pool: &str) -> Handled {
+    /// Takes back the deployment that is under way, or the one of a release.
+    pub(super) fn roll_back(&mut self, asker: u64, pool: &str, release: Option<&Path>) -> Handled {
         let id = match self.deployed_pool(asker, pool) {
             Ok(id) => Target::Pool(id),
             Err(answer) => Target::Site(self.own_site(asker, pool, answer)?),
         };
-        let all = self.executor.deployments.pools.get_mut(&id);
-        let present = all.and_then(|all| all.steps.present());
-        let Some((deployment, _)) = present else {
-            let message = format!("no deployment of pool {pool} is under way");
+        let all = self.executor.deployments.pools.get(&id);
+        let Some(deployment) = all.and_then(|all| all.meant_by(release)) else {
+            let of = release.map_or(String::new(), |release| format!(" to {}", release.display()));
+            let message = format!("no deployment of pool {pool}{of} is under way");
             return Err(Answer::refusal(message));
         };
         self.step(id, deployment, steps::Event::RollBack, None);
@@ -168,6 +160,9 @@ impl Master {
                 }
             }
         }
+        while let Some((pool, deployment)) = self.executor.deployments.next_left() {
+            self.step(pool, deployment, steps::Event::Left, None);
+        }
         for (pool, deployment) in self.executor.deployments.due(clock::now()) {
             self.look_at(pool, deployment);
         }
@@ -187,7 +182,7 @@ impl Master {
 
     /// Answers the command of a deployment whose pool was removed.
     fn end_removed(&mut self, mut job: Job) {
-        let Some(asker) = job.asker.take() else {
+        let Some(asker) = job.asker.filter(|_| !job.is_reported) else {
             return;
         };
         job.why = Some("the pool was removed".to_owned());
@@ -274,12 +269,18 @@ impl Master {
                     self.go_back(pool, id);
                     let outcome = match cause {
                         Cause::TrialFailed => Outcome::Failed,
-                        Cause::Worse | Cause::Asked => Outcome::RolledBack,
+                        Cause::Worse | Cause::Asked | Cause::Left => Outcome::RolledBack,
                     };
                     if let Some(job) = self.job(pool, id) {
                         job.why.get_or_insert_with(|| cause.to_string());
                     }
                     self.report(pool, id, outcome);
+                }
+                Action::Undo(id) => {
+                    log::warn!("[pool {name}] deployment: {action}");
+                    if let Some(before) = self.job(pool, id).and_then(|job| job.before.clone()) {
+                        self.begin_deployment(pool, None, &before, plan(None, Some(false)));
+                    }
                 }
                 Action::End { id, end } => {
                     match end {
@@ -381,12 +382,11 @@ impl Master {
     /// Reports the result of a deployment.
     fn report(&mut self, pool: Target, id: DeploymentId, outcome: Outcome) {
         let (name, user) = (self.target_name(pool), self.target_user(pool));
-        let Some(job) = self.job(pool, id) else {
+        let Some(job) = self.job(pool, id).filter(|job| !job.is_reported) else {
             return;
         };
-        let Some(asker) = job.asker.take() else {
-            return;
-        };
+        job.is_reported = true;
+        let asker = job.asker;
         let result = job.result(&name, outcome);
         let why = result
             .why
@@ -411,8 +411,10 @@ impl Master {
         {
             self.executor.context.releases.note_former(&name, before);
         }
-        self.executor
-            .answer(asker, &Answer::Deployed(Box::new(result.clone())));
+        if let Some(asker) = asker {
+            self.executor
+                .answer(asker, &Answer::Deployed(Box::new(result.clone())));
+        }
         if let Some(all) = self.executor.deployments.pools.get_mut(&pool) {
             all.last = Some(result);
         }

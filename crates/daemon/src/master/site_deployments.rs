@@ -107,6 +107,10 @@ impl Master {
             ))
         };
         let link = found.link.as_ref().ok_or_else(no_link)?;
+        // Nobody would move the link.
+        if self.executor.control.has_left(asker) {
+            return Err(Answer::refusal("the command has ended".to_owned()));
+        }
         let full = || Answer::refusal("there are too many applications with releases".to_owned());
         let sites = &mut self.executor.context.pools.sites;
         match request {
@@ -129,7 +133,7 @@ impl Master {
                     site.owner = Some(found.owner.0);
                 }
                 let plan = super::deployments::plan(self.executor.applications.releases_of(router), gradual);
-                self.begin_deployment(Target::Site(id), asker, &found.root, plan);
+                self.begin_deployment(Target::Site(id), Some(asker), &found.root, plan);
                 Ok(None)
             }
         }

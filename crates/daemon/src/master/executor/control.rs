@@ -274,6 +274,11 @@ impl Control {
             .map(|(id, _)| *id)
     }
 
+    /// Whether the client of a conversation has left.
+    pub(in crate::master) fn has_left(&self, id: u64) -> bool {
+        self.sessions.get(&id).is_none_or(Session::has_left)
+    }
+
     /// The rights of a conversation's client.
     pub(in crate::master) fn rights(&self, id: u64) -> Rights {
         self.guests.user(id).map_or(Rights::All, Rights::Own)

@@ -18,7 +18,7 @@ use forkyard_protocol::control::millis;
 use forkyard_protocol::release::{Deployment, Outcome, PoolReleases, ReleaseWorkers, UnderWay};
 use forkyard_sys::{clock, identity};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What gets a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,8 @@ pub(in crate::master) struct Deployments {
     last: u64,
     /// Facts that the master has not taken yet.
     facts: Vec<(GenerationId, DeployFact)>,
+    /// Deployments whose command has ended before the result.
+    left: Vec<(Target, DeploymentId)>,
     /// A worker has ended since the last look.
     is_somebody_gone: bool,
     /// Deployments of removed pools, whose commands wait.
@@ -64,8 +66,9 @@ pub(in crate::master) enum DeployFact {
 pub(in crate::master) struct Job {
     /// The name of the pool, or of the application.
     pub(in crate::master) of: String,
-    /// The command that waits for the result.
+    /// The command that waits for the result. `None`: the daemon began the deployment.
     pub(in crate::master) asker: Option<u64>,
+    pub(in crate::master) is_reported: bool,
     pub(in crate::master) release: PathBuf,
     pub(in crate::master) before: Option<PathBuf>,
     pub(in crate::master) begun: Tick,
@@ -79,9 +82,25 @@ pub(in crate::master) struct Job {
 }
 
 impl Job {
-    /// Whether the command waits until the release gets every request.
+    pub(in crate::master) fn new(of: String, release: PathBuf, asker: Option<u64>) -> Job {
+        Job {
+            of,
+            asker,
+            is_reported: false,
+            release,
+            before: None,
+            begun: clock::now(),
+            generation: None,
+            remarks: Vec::new(),
+            why: None,
+            comparison: None,
+            serves_since: None,
+        }
+    }
+
+    /// Whether the report waits until the release gets every request.
     fn is_awaited(&self) -> bool {
-        self.asker.is_some() && self.serves_since.is_some()
+        !self.is_reported && self.serves_since.is_some()
     }
 
     pub(in crate::master) fn result(&self, pool: &str, outcome: Outcome) -> Deployment {
@@ -138,6 +157,18 @@ impl Deployments {
             self.facts.push((id, DeployFact::Dropped));
         }
         self.is_somebody_gone = true;
+    }
+
+    /// Notes the deployments whose command this was.
+    pub(super) fn session_ended(&mut self, session: u64) {
+        let jobs = self.jobs();
+        let own = jobs.filter(|(.., job)| job.asker == Some(session) && !job.is_reported);
+        let own: Vec<_> = own.map(|(pool, id, _)| (pool, id)).collect();
+        self.left.extend(own);
+    }
+
+    pub(in crate::master) fn next_left(&mut self) -> Option<(Target, DeploymentId)> {
+        self.left.pop()
     }
 
     pub(super) fn closed(&mut self, pool: PoolId) {
@@ -340,6 +371,17 @@ impl Pools {
 }
 
 impl PoolDeployments {
+    /// Returns the deployment that is under way; with a release, the one of that release, which may also wait.
+    pub(in crate::master) fn meant_by(&self, release: Option<&Path>) -> Option<DeploymentId> {
+        let present = self.steps.present().map(|(id, _)| id);
+        let Some(release) = release else {
+            return present;
+        };
+        let waiting = self.steps.waiting().map(|(id, _)| id);
+        let is_meant = |id: &DeploymentId| self.jobs.get(id).is_some_and(|job| job.release == release);
+        present.into_iter().chain(waiting).find(is_meant)
+    }
+
     pub(in crate::master) fn under_way(&self) -> Option<UnderWay> {
         let (id, state) = self.steps.present()?;
         let is_open = match state {

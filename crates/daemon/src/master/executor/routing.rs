@@ -243,7 +243,10 @@ impl Executor {
                 }
                 Effect::Happened(what) => context.handover.record(*what),
                 Effect::PoolEnded(name) => self.orphans.end_of(&name),
-                Effect::SessionEnded(session) => self.applications.end_leases(&context.helpers, session),
+                Effect::SessionEnded(session) => {
+                    self.applications.end_leases(&context.helpers, session);
+                    self.deployments.session_ended(session);
+                }
             }
         }
     }
