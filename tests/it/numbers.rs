@@ -100,6 +100,12 @@ fn configure(dir: &Path) -> String {
             "pm = \"static\"\nmax_children = 1\nlanes = \"wordpress\"\n",
             &format!("runtime = \"cgi\"\nroot = \"{path}\"\n"),
         ),
+        pool(
+            dir,
+            "released",
+            &format!("pm = \"static\"\nmax_children = 1\ngradual = []\nrelease = \"{path}/current\"\n"),
+            &format!("runtime = \"cgi\"\nroot = \"{path}/current\"\n"),
+        ),
         format!(
             "[pool.sites]\nlisten = {{ address = \"{path}/sites.sock\", mode = \"0666\" }}\nrouting = \"application\"\n\
              [pool.sites.applications]\ndirectories = [\"{path}/apps\"]\n{user}min_uid = 1\nmax = 5\n"
@@ -126,6 +132,8 @@ fn start_with(arguments: &[&str]) -> (tempfile::TempDir, Daemon) {
             "<?php $end = microtime(true) + 0.2; while (microtime(true) < $end); echo 'burnt';",
         ),
         ("run.cgi", CGI),
+        ("releases/1/run.cgi", CGI),
+        ("releases/2/run.cgi", CGI),
         ("wsgi/wsgi.py", WSGI),
         ("apps/shop/run.cgi", CGI),
         (
@@ -137,6 +145,7 @@ fn start_with(arguments: &[&str]) -> (tempfile::TempDir, Daemon) {
         fs::create_dir_all(file.parent().expect("a directory")).expect("mkdir");
         write_program(&file, text);
     }
+    symlink("releases/1", path.join("current")).expect("a link");
     if is_root() {
         for file in ["apps/shop", "apps/shop/run.cgi", "apps/shop/forkyard.toml"] {
             chown(path.join(file), Some(33), Some(33)).expect("chown");
@@ -160,14 +169,20 @@ fn ask(daemon: &Daemon, pool: &str, script: &str, query: &str) -> String {
     answer.body()
 }
 
-const ASKED: [(&str, &str, &str, u32); 6] = [
+const ASKED: [(&str, &str, &str, u32); 7] = [
     ("fixed", "a.php", "php", 3),
     ("moving", "a.php", "php", 2),
     ("called", "a.php", "php", 1),
     ("python", "app", "wsgi", 2),
     ("script", "run.cgi", "cgi", 4),
+    ("released", "current/run.cgi", "cgi", 2),
     ("sites", "", "cgi", 2),
 ];
+
+fn deploy(daemon: &Daemon, release: &str) {
+    let release = daemon.dir.join("releases").join(release).display().to_string();
+    run(forkyard(&["deploy", "released", &release], &daemon.dir), "");
+}
 
 fn ask_all(daemon: &Daemon) {
     for (pool, script, answer, times) in ASKED {
@@ -233,6 +248,7 @@ fn assert_documented(samples: &Samples) {
         "forkyard_pool_scripts_not_run_total",
         "forkyard_pool_requests_in_flight",
         "forkyard_pool_idle_streams",
+        "forkyard_pool_deployment_share",
         "forkyard_pool_boot_info",
         "forkyard_pool_boot_requests",
         "forkyard_pool_boot_rewinding_seconds",
@@ -309,7 +325,7 @@ fn every_pool_has_numbers() {
     }
     assert_eq!(of(&now, "spare_workers_min", "pool=moving"), 1.0);
     assert_eq!(of(&now, "spare_workers_max", "pool=moving"), 2.0);
-    assert_eq!(now["forkyard_daemon_pools{}"], 7.0);
+    assert_eq!(now["forkyard_daemon_pools{}"], 8.0);
     assert_documented(&now);
     nix::unistd::mkfifo(
         &daemon.dir.join("gate"),
@@ -381,6 +397,7 @@ fn no_counter_falls_over_reloads_and_upgrades() {
     .enumerate()
     {
         ask_all(&daemon);
+        deploy(&daemon, ["2", "1"][round % 2]);
         let now = settled(&daemon);
         assert_risen(&before, &now);
         run(forkyard(command, &daemon.dir), "");
@@ -396,6 +413,11 @@ fn no_counter_falls_over_reloads_and_upgrades() {
             let expected = f64::from(times) * (round + 1) as f64;
             assert_eq!(requests, expected, "{pool}, round {round}");
         }
+        let release = daemon.dir.join("releases").join(["2", "1"][round % 2]);
+        let release = format!("pool=released,release={}", release.display());
+        assert_eq!(of(&after, "release_info", &release), 1.0);
+        let deployed = of(&after, "deployments_total", "outcome=deployed,pool=released");
+        assert_eq!(deployed, (round + 1) as f64);
         before = after;
     }
     assert!(of(&before, "worker_exits_total", "cause=retired,pool=fixed") >= 4.0);
@@ -405,6 +427,7 @@ fn no_counter_falls_over_reloads_and_upgrades() {
 fn no_counter_falls_when_the_master_is_killed() {
     let (_dir, daemon) = start_with(&["run", "--keeper"]);
     ask_all(&daemon);
+    deploy(&daemon, "2");
     run(forkyard(&["reload", "--all"], &daemon.dir), "");
     let before = settled(&daemon);
     let master = |daemon: &Daemon| -> u32 {
@@ -425,4 +448,10 @@ fn no_counter_falls_when_the_master_is_killed() {
         let starts = |samples| of(samples, "worker_starts_total", &format!("pool={pool}"));
         assert!(starts(&after) >= starts(&before), "{pool}");
     }
+    let key = "outcome=deployed,pool=released";
+    assert_eq!(of(&after, "deployments_total", key), 1.0);
+    assert_contains(
+        &status(&daemon, &["released"]),
+        &format!("{}/releases/2 is in service", daemon.dir.display()),
+    );
 }

@@ -141,6 +141,9 @@ pub(super) fn details(pool: &PoolStatus) -> String {
         let _ = writeln!(text, "  {remark}");
     }
     summary(pool, &mut text);
+    if let Some(releases) = &pool.releases {
+        text += &super::releases::of_status(releases);
+    }
     if let Some(shares) = &pool.shares {
         let _ = writeln!(text, "  shares: {}", printable(shares));
     }

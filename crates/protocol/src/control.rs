@@ -366,6 +366,9 @@ pub struct PoolStatus {
     /// `None`: it has no lanes. Not shown to owners of an application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes: Option<Box<Lanes>>,
+    /// `None`: it has no key `release`. Not shown to owners of an application.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub releases: Option<Box<PoolReleases>>,
     /// Memory (PSS) of workers, programs and preloaders, in bytes. Added by the client, which may read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,

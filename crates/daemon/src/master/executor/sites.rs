@@ -2,6 +2,7 @@
 
 use super::context::Context;
 use forkyard_core::master::event::PoolId;
+use forkyard_protocol::release::Deployment;
 use forkyard_protocol::router::Served;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ pub(in crate::master) struct Site {
     pub(in crate::master) served: Served,
     /// `None`: not known since this master began.
     pub(in crate::master) owner: Option<u32>,
+    pub(in crate::master) last_deployment: Option<Box<Deployment>>,
 }
 
 impl Site {
@@ -78,15 +80,13 @@ impl Sites {
             release: release.to_owned(),
             coming: None,
         };
-        let owner = None;
-        self.all.insert(
-            id,
-            Site {
-                router,
-                served,
-                owner,
-            },
-        );
+        let site = Site {
+            router,
+            served,
+            owner: None,
+            last_deployment: None,
+        };
+        self.all.insert(id, site);
         Some(id)
     }
 
@@ -122,6 +122,17 @@ impl Sites {
 }
 
 impl Context {
+    /// Keeps the result of an application's deployment, and counts it in its pool.
+    pub(in crate::master) fn site_deployed(&mut self, id: SiteId, result: Deployment) {
+        let outcome = result.outcome;
+        if let Some(site) = self.pools.sites.get_mut(id) {
+            site.last_deployment = Some(Box::new(result));
+            let router = site.router;
+            self.pools
+                .count_pool(router, |counters| counters.count_deployment(outcome));
+        }
+    }
+
     /// Takes the release that a router has read from a link. A deployment under way counts more.
     pub(super) fn router_serves(&mut self, router: PoolId, link: &Path, release: &Path) {
         let sites = &mut self.pools.sites;

@@ -4,6 +4,7 @@ use super::applications::Applications;
 use super::caches::Caches;
 use super::context::Context;
 use super::control::Rights;
+use super::deployments::Deployments;
 use super::generation::Generation;
 use super::helper_id::HelperId;
 use super::logs;
@@ -30,6 +31,7 @@ pub(in crate::master) struct StatusSource<'e> {
     pub(super) programs: &'e Programs,
     pub(super) applications: &'e Applications,
     pub(super) caches: &'e Caches,
+    pub(super) deployments: &'e Deployments,
 }
 
 impl StatusSource<'_> {
@@ -95,6 +97,9 @@ impl StatusSource<'_> {
                 periods: Vec::new(),
                 advice: self.context.advice(*id, &resources).map(Box::new),
                 lanes: all.lanes(*id, now).map(Box::new),
+                releases: all
+                    .pool_releases(self.context, self.deployments, *id)
+                    .map(Box::new),
                 memory: None,
                 orphans: orphans.get(&pool.name).copied().unwrap_or(0),
                 failed_starts: all.errors.count(&pool.name),
