@@ -263,6 +263,25 @@ fn a_deployment_under_way_is_taken_back_or_replaced() {
 }
 
 #[test]
+fn a_release_that_goes_away_during_its_trial_is_taken_back() {
+    let steps = "gradual = [50]\nstep_time = \"1s\"\n";
+    let shop = Shop::start(application("wsgi"), &format!("{STATIC}{steps}"), false);
+    shop.assert_serves("1", &[]);
+    let mut command = forkyard(&["deploy", "shop", &shop.release("2")], &shop.daemon.dir);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let under_way = command.spawn().expect("a deployment");
+    shop.daemon.wait_for("the new release gets 50 % of the requests");
+    fs::rename(shop.release("2"), shop.daemon.dir.join("away")).expect("rename");
+    let output = under_way.wait_with_output().expect("a command");
+    let text = daemon_told(&output);
+    assert_eq!(output.status.code(), Some(70), "{text}");
+    assert_contains(&text, "was taken back: its directory is gone");
+    let links = ["current", "current.next"].map(|name| shop.link(name));
+    assert_eq!(links, [Some("releases/1".to_owned()), None]);
+    shop.assert_serves("1", &[]);
+}
+
+#[test]
 fn a_pool_that_is_removed_ends_its_deployment() {
     let steps = "gradual = [50]\nstep_time = \"600s\"\n";
     let shop = Shop::start(application("wsgi"), &format!("{STATIC}{steps}"), false);

@@ -215,6 +215,12 @@ fn checked(release: &Path, pool: &PoolReleases) -> Result<PathBuf, DeployError> 
     }
 }
 
+/// Identifies a directory, whatever its name. `None`: it is gone.
+fn directory(path: &Path) -> Option<(u64, u64)> {
+    let found = path.metadata().ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 struct Order<'o> {
     daemon: &'o Daemon,
     gradual: Option<bool>,
@@ -226,6 +232,7 @@ impl Order<'_> {
     fn carry_out(&self, pool: &PoolReleases, release: &Path) -> CommandResult {
         let links = Links::open(&pool.link).map_err(DeployError::from)?;
         let pool = &self.after_other(pool, release)?;
+        let begun = directory(release);
         let interrupts = Interrupts::note();
         links.announce(release).map_err(DeployError::from)?;
         let result = match self.result(pool, release, &interrupts) {
@@ -246,6 +253,10 @@ impl Order<'_> {
             let outcome = Outcome::Replaced;
             return Ok(self.shown(&Deployment { outcome, ..result }));
         }
+        if directory(release) != begun {
+            links.give_up(release);
+            return self.go_back(pool, result);
+        }
         let before = result.before.as_deref();
         if let Err(error) = links.serve(release, before) {
             let shown = release.display();
@@ -258,6 +269,26 @@ impl Order<'_> {
             self.await_others(pool, release)?;
         }
         Ok(self.shown(&result))
+    }
+
+    /// Deploys the release before again, because the directory of this one has changed places.
+    fn go_back(&self, pool: &PoolReleases, result: Deployment) -> CommandResult {
+        if let Some(before) = &result.before {
+            let request = Request::Deploy {
+                pool: pool.pool.clone(),
+                release: before.clone(),
+                gradual: Some(false),
+            };
+            match answer(self.daemon, &request)? {
+                Answer::Deployed(_) => {}
+                other => return Err(refused(other)),
+            }
+        }
+        Ok(self.shown(&Deployment {
+            outcome: Outcome::RolledBack,
+            why: Some("its directory is gone, or another one is in its place".to_owned()),
+            ..result
+        }))
     }
 
     /// Waits while another deployment has most of the requests, which need its static files. Returns the pool's releases then.
