@@ -1,6 +1,7 @@
 //! Releases: a generation serves one, and `forkyard deploy` gives a pool another.
 
 pub(super) mod gradual;
+mod scripts;
 
 use crate::support::prelude::*;
 use std::os::unix::fs::{lchown, symlink};
@@ -144,6 +145,7 @@ fn configuration(dir: &Path, application: &Application, settings: &str) -> Strin
         true => "",
         false => "gradual = []\n",
     };
+    let settings = settings.replace("DIR", &dir.display().to_string());
     let settings = format!("{settings}{at_once}release = {:?}\n", link.display().to_string());
     with_control(dir)
         + &pool(

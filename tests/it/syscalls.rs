@@ -25,9 +25,25 @@ fn daemon() -> (Daemon, u32) {
 }
 
 fn daemon_with(settings: &str) -> (Daemon, u32) {
-    let daemon = Daemon::start(|dir| php_pool(dir, settings, ""));
+    warmed(Daemon::start(|dir| php_pool(dir, settings, "")), "hello.php")
+}
+
+/// A pool of a release.
+fn daemon_with_release() -> (Daemon, u32) {
+    let daemon = Daemon::start(|dir| {
+        make_writable(dir);
+        fs::create_dir_all(dir.join("releases/1")).expect("a release");
+        symlink("releases/1", dir.join("current")).expect("a link");
+        let path = dir.display();
+        let settings = format!("release = \"{path}/current\"\nrelease_shared = [\"{path}/shared\"]\n");
+        php_pool(dir, &settings, "")
+    });
+    warmed(daemon, "current/hello.php")
+}
+
+fn warmed(daemon: Daemon, path: &str) -> (Daemon, u32) {
     let worker = daemon.wait_for_workers("www", 1)[0];
-    let script = daemon.write("hello.php", "<?php echo 'Hello, World';");
+    let script = daemon.write(path, "<?php echo 'Hello, World';");
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
     fs::File::options()
         .write(true)
@@ -35,7 +51,7 @@ fn daemon_with(settings: &str) -> (Daemon, u32) {
         .and_then(|file| file.set_modified(old))
         .expect("utimensat");
     for _ in 0..5 {
-        assert_eq!(daemon.get("www", "hello.php").body(), "Hello, World");
+        assert_eq!(daemon.get("www", path).body(), "Hello, World");
     }
     (daemon, worker)
 }
@@ -45,14 +61,22 @@ const COUNTS: usize = 5;
 
 #[test]
 fn a_new_connection_costs_accept_read_write_and_close() {
-    let (daemon, worker) = daemon();
+    costs_accept_read_write_and_close(daemon(), "hello.php");
+}
+
+#[test]
+fn a_request_of_a_release_costs_no_other_call() {
+    costs_accept_read_write_and_close(daemon_with_release(), "current/hello.php");
+}
+
+fn costs_accept_read_write_and_close((daemon, worker): (Daemon, u32), path: &str) {
     let mut counts = 0;
     // A client delayed between connect(2) and write(2) for longer than a worker waits for the first byte is set aside,
     // and costs two more calls of epoll_ctl(2) and one of epoll_wait(2).
     let (calls, put_aside) = loop {
         let calls = count(worker, &daemon.dir, || {
             for _ in 0..REQUESTS {
-                assert_eq!(daemon.get("www", "hello.php").body(), "Hello, World");
+                assert_eq!(daemon.get("www", path).body(), "Hello, World");
             }
         });
         let put_aside = calls.get("epoll_ctl").copied().unwrap_or(0) / 2;

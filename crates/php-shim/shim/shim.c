@@ -410,6 +410,10 @@ static void answer(void)
         say_formatted(FORKYARD_SHIM_NOTICE, "Access to the script '%s' has been denied (it is outside application.script_root)",
                       serving->script);
         refuse(403, "Access denied.\n");
+    } else if (serving->denied == 4) {
+        say_formatted(FORKYARD_SHIM_NOTICE, "Access to the script '%s' has been denied (it leads out of its release and release_shared)",
+                      serving->script);
+        refuse(403, "Access denied.\n");
     } else if (serving->denied) {
         say_formatted(FORKYARD_SHIM_NOTICE, "Access to the script '%s' has been denied (see security.limit_extensions)",
                       serving->script);
@@ -435,6 +439,19 @@ static bool has_body(void)
     return serving->content_length > 0;
 }
 
+static void name_files(void)
+{
+    zend_string *path;
+    if (!serving->names_files || !worker.included) {
+        return;
+    }
+    ZEND_HASH_FOREACH_STR_KEY(&EG(included_files), path) {
+        if (path) {
+            worker.included(REQUEST(), ZSTR_VAL(path), ZSTR_LEN(path));
+        }
+    } ZEND_HASH_FOREACH_END();
+}
+
 static int serve(void)
 {
     zend_long input_time = PG(max_input_time);
@@ -458,6 +475,7 @@ static int serve(void)
         }
         add_error_header();
         tell_late_error();
+        name_files();
         api->set_memory(REQUEST(), zend_memory_peak_usage(1));
         api->set_stage(REQUEST(), FORKYARD_STAGE_END);
     } zend_end_try();

@@ -13,7 +13,7 @@
 #include "forkyard.h"
 
 /* Increases with every change of this file's interface. */
-#define FORKYARD_SHIM_VERSION 14
+#define FORKYARD_SHIM_VERSION 15
 
 /* How an ini value is set. The numbers are PHP's. */
 enum forkyard_shim_mode {
@@ -66,6 +66,8 @@ struct forkyard_shim_worker {
     void (*later_status)(forkyard_request *request, uint32_t status);
     /* The request's script could not be opened. forbidden: because of open_basedir. */
     void (*unopened)(forkyard_request *request, const char *path, uint8_t forbidden);
+    /* A file that the request has included, if its description asks for them. */
+    void (*included)(forkyard_request *request, const char *path, size_t length);
     void (*log)(int level, const char *text, size_t length);
     /* A jump may have left a signal handler. */
     void (*forget_timer)(void);
@@ -89,8 +91,9 @@ struct forkyard_shim_request {
     int64_t content_length;
     uint32_t status; /* the initial response code */
     /* 1: the script's extension is not allowed; 2: it is outside application.script_root; 3: its name contains a
-     * zero byte, and `script` is NULL. */
+     * zero byte, and `script` is NULL; 4: it leads out of its release and release_shared. */
     uint8_t denied;
+    uint8_t names_files; /* call `included` with each file before the end */
 };
 
 /* The shim's FORKYARD_SHIM_VERSION. */

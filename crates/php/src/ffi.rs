@@ -17,7 +17,7 @@ use std::ptr;
 
 use library::{Library, build_of, memory_file};
 
-const SHIM_VERSION: u32 = 14;
+const SHIM_VERSION: u32 = 15;
 
 /// Mode of ini values that scripts can change.
 pub(crate) const USER: c_int = 1;
@@ -90,6 +90,7 @@ pub(crate) struct WorkerCalls {
     pub(crate) may_set: Option<unsafe extern "C" fn(*const c_char) -> u8>,
     pub(crate) later_status: unsafe extern "C" fn(*mut c_void, u32),
     pub(crate) unopened: unsafe extern "C" fn(*mut c_void, *const c_char, u8),
+    pub(crate) included: unsafe extern "C" fn(*mut c_void, *const c_char, usize),
     pub(crate) log: unsafe extern "C" fn(c_int, *const c_char, usize),
     pub(crate) forget_timer: unsafe extern "C" fn(),
     pub(crate) log_limit: u32,
@@ -133,6 +134,7 @@ pub(crate) struct Description {
     pub(crate) content_length: i64,
     pub(crate) status: u32,
     pub(crate) denied: u8,
+    pub(crate) names_files: u8,
 }
 
 #[repr(C)]

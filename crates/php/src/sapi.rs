@@ -25,6 +25,7 @@ const RUNS: u8 = 0;
 const WRONG_ENDING: u8 = 1;
 const ELSEWHERE: u8 = 2;
 const ZERO_BYTE: u8 = 3;
+const LEADS_OUT: u8 = 4;
 
 pub(crate) struct PhpRuntime<'p> {
     php: &'p Php,
@@ -46,6 +47,7 @@ impl<'p> PhpRuntime<'p> {
             may_set: ask_rule(&settings.pool).then_some(may_set),
             later_status,
             unopened,
+            included,
             log: write_log,
             forget_timer: ffi::forkyard_timer_forget,
             log_limit: u32::try_from(settings.log_limit).unwrap_or(u32::MAX),
@@ -75,7 +77,7 @@ impl<'p> PhpRuntime<'p> {
         }
     }
 
-    fn denial(&self, params: &Params, script: Script, path: Option<&[u8]>) -> u8 {
+    fn denial(&self, request: &Request<'_>, script: Script, path: Option<&[u8]>) -> u8 {
         if script.has_zero_byte {
             return ZERO_BYTE;
         }
@@ -86,9 +88,10 @@ impl<'p> PhpRuntime<'p> {
             return WRONG_ENDING;
         }
         let is_elsewhere =
-            |within: &Within| within.excludes(path, |name| script::text(params, name.as_bytes()));
+            |within: &Within| within.excludes(path, |name| script::text(request.params(), name.as_bytes()));
         match self.within.as_ref().is_some_and(is_elsewhere) {
             true => ELSEWHERE,
+            false if request.leads_out(path) => LEADS_OUT,
             false => RUNS,
         }
     }
@@ -188,15 +191,18 @@ impl Runtime for PhpRuntime<'_> {
             }
         }
         let path = script.path.and_then(|name| request.params().get(name));
-        let denied = self.denial(request.params(), script, path);
-        if denied != RUNS || path.is_none() {
+        let denied = self.denial(request, script, path);
+        let is_run = denied == RUNS && path.is_some();
+        if !is_run {
             if let Some(unrun) = unrun(request.params(), script, denied) {
                 request.refuse_script(&unrun);
             }
         }
+        let names_files = is_run && request.looks_at_files();
         let params = request.params();
         let path = script.path.and_then(|name| params.get_with_nul(name));
         let description = Description {
+            names_files: u8::from(names_files),
             status: if path.is_some() || !script.is_named {
                 200
             } else {
@@ -232,7 +238,7 @@ fn unrun(params: &Params, script: Script, denied: u8) -> Option<Unrun> {
     match (denied, named) {
         (ZERO_BYTE, _) => None,
         (WRONG_ENDING, Some(path)) if !path.is_empty() => Some(Unrun::new(RefusalCause::Ending, path)),
-        (ELSEWHERE, Some(path)) => Some(Unrun::new(RefusalCause::Outside, path)),
+        (ELSEWHERE | LEADS_OUT, Some(path)) => Some(Unrun::new(RefusalCause::Outside, path)),
         _ => match sent.into_iter().filter_map(text).find(|path| !path.is_empty()) {
             Some(path) => Some(Unrun::look(path, text(b"DOCUMENT_ROOT"))),
             None => Some(Unrun::new(RefusalCause::Unnamed, uri())),
@@ -264,6 +270,7 @@ fn describe(params: &Params, is_named: bool, uri: &[u8], script: *const c_char) 
         content_length: content_length.map_or(0, length),
         status: 200,
         denied: RUNS,
+        names_files: 0,
     }
 }
 
@@ -342,6 +349,21 @@ unsafe extern "C" fn unopened(request: *mut c_void, path: *const c_char, forbidd
         _ => Unrun::new(RefusalCause::Outside, path.to_bytes()),
     };
     request.refuse_script(&unrun);
+}
+
+/// The shim's `included`: a file that the request has included.
+///
+/// # Safety
+/// `request` is the handle of a current request; `path` has this length.
+unsafe extern "C" fn included(request: *mut c_void, path: *const c_char, length: usize) {
+    // SAFETY: as in `write_status`, and the caller's promise.
+    let (request, path) = unsafe {
+        (
+            &*request.cast::<Request<'_>>(),
+            std::slice::from_raw_parts(path.cast(), length),
+        )
+    };
+    request.included(path);
 }
 
 /// The shim's `may_set`: whether a request may set this. Logs refusals.

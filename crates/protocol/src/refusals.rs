@@ -81,7 +81,7 @@ impl fmt::Display for Words<'_> {
             ),
             (RefusalCause::Outside, None) => write!(
                 f,
-                "{path} lies outside application.root, application.script_root or open_basedir"
+                "{path} lies outside application.root, application.script_root or open_basedir, or leads out of its release and release_shared"
             ),
             (RefusalCause::Closed, Some(directory)) if directory != path => write!(
                 f,

@@ -1,6 +1,6 @@
 //! Checks that scripts are inside their root.
 
-use super::is_missing;
+use forkyard_sys::file::existing_file;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -36,14 +36,6 @@ impl Within {
         let is_named = named.is_some_and(|named| named.parent().is_some() && real.starts_with(named));
         !real.starts_with(&self.root) && !is_named
     }
-}
-
-fn existing_file(path: &Path) -> Option<PathBuf> {
-    path.ancestors().find_map(|part| match part.canonicalize() {
-        Ok(real) => Some((!real.is_dir()).then_some(real)),
-        Err(error) if is_missing(&error) => None,
-        Err(_) => Some(None),
-    })?
 }
 
 #[cfg(test)]

@@ -286,6 +286,16 @@ impl Gate<'_> {
         self.word(gate::OUTSIDE).load(Ordering::Relaxed)
     }
 
+    /// Counts a file of another release that a request has included. Returns how many there were before.
+    pub fn count_foreign(&self) -> u64 {
+        self.word(gate::FOREIGN).fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns how many files of another release requests have included.
+    pub fn foreign(&self) -> u64 {
+        self.word(gate::FOREIGN).load(Ordering::Relaxed)
+    }
+
     /// Whether this worker should log that requests are refused: once in this time for all workers.
     pub fn may_say_refused(&self, interval: Duration, now: Tick) -> bool {
         let said = self.word(gate::SAID_REFUSED);

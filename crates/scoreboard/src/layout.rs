@@ -11,7 +11,7 @@
 //! | header | 0–33, 63–511 | status, refusals, bits of slots |
 //! | slot | 0–511 | the present worker and its request |
 //! | gate | 0–494 | busy slots, saturated time, waits, refused requests, standing queue |
-//! | numbers | 0–1048, 1056–1126, 1152–2559, 2560–3039 | sums and histograms; routes; minutes |
+//! | numbers | 0–1048, 1056–1126, 1152–2559, 2560–3039, 3040–3071 | sums and histograms; routes; minutes; a file of another release |
 //! | received | all | the bytes of a request whose worker was killed |
 //! | lanes | 0–103, then one per slot | the lanes' numbers; what each worker does for them |
 
@@ -230,6 +230,8 @@ pub mod gate {
     pub const LIMIT: usize = SAID_REFUSED + 1;
     /// Requests whose script is in no release of the pool.
     pub const OUTSIDE: usize = LIMIT + 1;
+    /// Files of another release that requests have included.
+    pub const FOREIGN: usize = OUTSIDE + 1;
 }
 
 /// Words of the lanes' pages, written by every worker of a generation.
@@ -311,6 +313,10 @@ pub mod numbers {
     pub const ROUTE_WORDS: usize = ROUTE_NAME + ROUTE_NAME_BYTES / 8;
     /// Rows of the last hour's minutes ([`minutes`](super::super::minutes)).
     pub const MINUTES: usize = ROUTE_ROWS + ROUTES * ROUTE_WORDS;
+    /// The first file of another release that a request has included: its length in bytes, and its path.
+    pub const FOREIGN_LENGTH: usize = 3_040;
+    pub const FOREIGN: usize = FOREIGN_LENGTH + 1;
+    pub const FOREIGN_BYTES: usize = 31 * 8;
 }
 
 #[cfg(test)]
@@ -330,11 +336,12 @@ mod tests {
         const { assert!(header::PAST_REFUSED_SINCE + CAUSES <= header::TURN) };
         const { assert!(header::USED >= header::RETIRE + header::BITS_WORDS) };
         const { assert!(header::USED + header::BITS_WORDS <= PAGE_WORDS) };
-        const { assert!(gate::LIMIT < PAGE_WORDS) };
+        const { assert!(gate::FOREIGN < PAGE_WORDS) };
         const { assert!(numbers::OWN_MEMORY_AT < numbers::ROUTE_KEYS) };
         const { assert!(numbers::CURRENT_ROUTE < numbers::ROUTE_ROWS) };
         const END: usize =
             numbers::MINUTES + forkyard_protocol::history::MINUTES as usize * super::super::row::WORDS;
-        const { assert!(END <= NUMBERS_PAGES * PAGE_WORDS) };
+        const { assert!(END <= numbers::FOREIGN_LENGTH) };
+        const { assert!(numbers::FOREIGN + numbers::FOREIGN_BYTES / 8 <= NUMBERS_PAGES * PAGE_WORDS) };
     }
 }

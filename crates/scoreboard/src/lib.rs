@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod archive;
+mod foreign;
 pub mod gate;
 pub mod header;
 pub mod lanes;

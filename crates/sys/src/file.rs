@@ -31,6 +31,21 @@ pub fn resolved(path: &Path) -> Option<std::path::PathBuf> {
     path.canonicalize().ok()
 }
 
+/// Returns the path of a file without links. If the path is none, its longest existing part counts; `None`: that is a directory.
+pub fn existing_file(path: &Path) -> Option<std::path::PathBuf> {
+    let is_missing = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+        )
+    };
+    path.ancestors().find_map(|part| match part.canonicalize() {
+        Ok(real) => Some((!real.is_dir()).then_some(real)),
+        Err(error) if is_missing(&error) => None,
+        Err(_) => Some(None),
+    })?
+}
+
 /// A standard stream used as a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnStream {

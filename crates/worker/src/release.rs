@@ -3,39 +3,200 @@
 use super::context::Settings;
 use super::page::Page;
 use fastcgi::Params;
-use forkyard_config::release::{Map, map_request};
-use forkyard_sys::file::resolved;
+use forkyard_config::release::{Map, after_proxy, map_request};
+use forkyard_sys::file::{existing_file, resolved};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const SCRIPT: &[u8] = b"SCRIPT_FILENAME";
+/// The most scripts that are known to lie in the release.
+const MOST_SCRIPTS: usize = 1_024;
+/// A worker's first requests, whose included files are looked at.
+const FIRST: u32 = 20;
 
 #[derive(Debug)]
-pub(super) struct ReleasePaths(Option<Box<Map>>);
+pub(super) struct ReleasePaths(Option<Box<Paths>>);
+
+#[derive(Debug)]
+struct Paths {
+    map: Map,
+    shared: Vec<PathBuf>,
+    /// Scripts that lead to a file of the release. A release does not change.
+    inside: RefCell<HashSet<Vec<u8>>>,
+    looked_at: u32,
+}
 
 impl ReleasePaths {
     pub(super) fn of(settings: &Settings) -> ReleasePaths {
-        ReleasePaths(settings.release.clone())
+        let written = settings.pool.release.as_ref();
+        let shared = written.map_or(Vec::new(), |release| release.shared.clone());
+        let paths = settings
+            .release
+            .as_deref()
+            .map(|map| Paths::new(map.clone(), shared));
+        ReleasePaths(paths.map(Box::new))
     }
 
     /// Maps a request's paths. A script outside of all releases stays, is counted, and logged once in a generation.
     pub(super) fn apply(&mut self, params: &mut Params, page: &Page) {
-        let Some(map) = &mut self.0 else { return };
+        let Some(paths) = &mut self.0 else { return };
+        let map = &mut paths.map;
         let mapped = |map: &Map, params: &Params| map_request(map, |name| params.get(name.as_bytes()));
         let mut request = mapped(map, params);
-        if request.is_outside {
+        if request.is_outside
+            && !is_below(
+                after_proxy(params.get(SCRIPT).unwrap_or_default()).1,
+                &paths.shared,
+            )
+        {
             // A deployment may have made a release known since.
             let now: Vec<_> = map.links().filter_map(resolved).collect();
             map.add(now);
             request = mapped(map, params);
+        } else {
+            request.is_outside = false;
         }
         for (name, value) in request.changes {
             params.set(name.as_bytes(), &value);
         }
         let is_first = || page.gate().is_some_and(|gate| gate.count_outside() == 0);
         if request.is_outside && is_first() {
-            let script = params.get(b"SCRIPT_FILENAME").unwrap_or_default();
+            let script = params.get(SCRIPT).unwrap_or_default();
             log::warn!(
                 "the script {} is in no release of {}: it runs as it is there, whichever release is in service",
                 String::from_utf8_lossy(script),
                 map.links().next().unwrap_or(map.release()).display()
             );
         }
+    }
+
+    /// Whether a script that is named in the release, or in a shared directory, leads to a file elsewhere.
+    pub(super) fn leads_out(&self, script: &[u8]) -> bool {
+        self.0.as_ref().is_some_and(|paths| paths.leads_out(script))
+    }
+
+    /// Whether to look at the files that the next request includes.
+    pub(super) fn looks_at_files(&mut self) -> bool {
+        let looks = self.0.as_mut().filter(|paths| paths.looked_at < FIRST);
+        looks.map(|paths| paths.looked_at += 1).is_some()
+    }
+
+    /// Takes a file that a request has included. One of another release is logged once in a generation.
+    pub(super) fn included(&self, file: &[u8], page: &Page) {
+        let Some(paths) = self.0.as_ref().filter(|paths| paths.map.is_of_another(file)) else {
+            return;
+        };
+        if page.gate().is_some_and(|gate| gate.count_foreign() == 0) {
+            if let Some(counters) = page.counters() {
+                counters.note_foreign(file);
+            }
+            log::warn!(
+                "a request included {}, which is not in its release {}: write __DIR__ in place of the link",
+                String::from_utf8_lossy(file),
+                paths.map.release().display()
+            );
+        }
+    }
+}
+
+impl Paths {
+    fn new(map: Map, shared: Vec<PathBuf>) -> Paths {
+        Paths {
+            map,
+            shared,
+            inside: RefCell::default(),
+            looked_at: 0,
+        }
+    }
+
+    fn leads_out(&self, script: &[u8]) -> bool {
+        if self.inside.borrow().contains(script) {
+            return false;
+        }
+        let release = self.map.release();
+        if !path(script).starts_with(release) && !is_below(script, &self.shared) {
+            return false;
+        }
+        let Some(real) = existing_file(path(script)) else {
+            return false;
+        };
+        if real.starts_with(release) {
+            let mut inside = self.inside.borrow_mut();
+            if inside.len() < MOST_SCRIPTS {
+                inside.insert(script.to_vec());
+            }
+            return false;
+        }
+        let mut shared = self.shared.iter().filter_map(|directory| resolved(directory));
+        !shared.any(|directory| real.starts_with(directory))
+    }
+}
+
+fn path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}
+
+fn is_below(script: &[u8], directories: &[PathBuf]) -> bool {
+    directories
+        .iter()
+        .any(|directory| path(script).starts_with(directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_script_leads_into_its_release_or_a_shared_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().canonicalize().unwrap();
+        for name in ["r/1/public", "r/2", "real/storage", "other"] {
+            fs::create_dir_all(base.join(name)).unwrap();
+            fs::write(base.join(name).join("x.php"), "").unwrap();
+        }
+        let link = |target: &str, name: &str| symlink(base.join(target), base.join(name)).unwrap();
+        link("real", "shared");
+        link("other/x.php", "r/1/out.php");
+        link("r/2/x.php", "r/1/two.php");
+        link("shared/storage", "r/1/storage");
+        link("other", "real/storage/away");
+        link("public/x.php", "r/1/again.php");
+        let [one, two, current] =
+            ["r/1", "r/2", "current"].map(|name| base.join(name).into_os_string().into_encoded_bytes());
+        let map = Map::new(&current, &one, [&two[..]]);
+        let rows = [
+            ("r/1/public/x.php", false, false),
+            ("r/1/again.php", false, false),
+            ("r/1/again.php/info", false, false),
+            ("r/1/storage/x.php", true, false),
+            ("r/1/storage/away/x.php", true, true),
+            ("shared/storage/x.php", false, false),
+            ("shared/storage/away/x.php", false, true),
+            ("r/1/out.php", true, true),
+            ("r/1/out.php/info", true, true),
+            ("r/1/two.php", true, true),
+            ("r/1/../2/x.php", true, true),
+            ("r/1/none.php", false, false),
+            ("r/1/public", false, false),
+            // In no release: it runs as it is.
+            ("other/x.php", false, false),
+            ("r/2/x.php", false, false),
+        ];
+        let alone = Paths::new(map.clone(), Vec::new());
+        let shared = Paths::new(map, vec![base.join("none"), base.join("shared")]);
+        for _ in 0..2 {
+            for (script, without, with) in rows {
+                let script = base.join(script);
+                let script = script.as_os_str().as_bytes();
+                let led = [alone.leads_out(script), shared.leads_out(script)];
+                assert_eq!(led, [without, with], "{}", path(script).display());
+            }
+        }
+        assert_eq!(alone.inside.borrow().len(), 3);
     }
 }

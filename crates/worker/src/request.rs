@@ -59,6 +59,22 @@ impl<'w> Request<'w> {
         self.params.get(name).unwrap_or_default()
     }
 
+    /// Whether a script, after resolving links, is a file outside of the generation's release and of `release_shared`,
+    /// although it is named there. It must not run.
+    pub fn leads_out(&self, script: &[u8]) -> bool {
+        self.service.leads_out(script)
+    }
+
+    /// Whether the runtime should name the files that this request includes: one of the worker's first in a release.
+    pub fn looks_at_files(&mut self) -> bool {
+        self.service.looks_at_files()
+    }
+
+    /// Takes a file that the request has included, without links.
+    pub fn included(&self, file: &[u8]) {
+        self.service.included(file);
+    }
+
     /// Shows the request in the scoreboard.
     pub fn describe(&mut self, about: &Description<'_>) {
         self.service.describe(about, &self.params);

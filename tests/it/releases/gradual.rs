@@ -17,7 +17,7 @@ pub(in crate::it) struct Visitors {
 
 impl Visitors {
     /// `is_kept`: a visitor keeps its connection.
-    fn start(shop: &Shop, routes: &[&str], count: usize, is_kept: bool) -> Visitors {
+    pub(super) fn start(shop: &Shop, routes: &[&str], count: usize, is_kept: bool) -> Visitors {
         let root = shop.daemon.dir.join("current");
         let script = shop.application.files[0].0;
         let params = routes.iter();
@@ -82,7 +82,7 @@ impl Visitors {
     }
 }
 
-fn application(name: &str) -> &'static Application {
+pub(super) fn application(name: &str) -> &'static Application {
     let mut all = APPLICATIONS.iter();
     all.find(|application| application.name == name)
         .expect("an application")

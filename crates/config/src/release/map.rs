@@ -99,6 +99,17 @@ impl Map {
         }
     }
 
+    /// Whether a path without links is of another known release, or leads through a link to the release in service.
+    pub fn is_of_another(&self, path: &[u8]) -> bool {
+        let has = |root: &Vec<u8>| {
+            path.strip_prefix(&root[..])
+                .is_some_and(|rest| rest.first() == Some(&b'/'))
+        };
+        // The first is the longest: a release may lie within another one.
+        let known = self.known.iter().find(|known| has(known));
+        known.is_some_and(|known| *known != self.release) || self.links.iter().any(has)
+    }
+
     /// Maps a path.
     pub fn path(&self, path: &[u8]) -> Mapped {
         if path.first() != Some(&b'/') {
@@ -317,6 +328,26 @@ mod tests {
         for (path, expected) in rows {
             assert_eq!(told(map().path(path.as_bytes())), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn files_of_another_release_by_table() {
+        let rows = [
+            ("/srv/shop/releases/42/a.php", false),
+            ("/srv/shop/releases/41/a.php", true),
+            ("/srv/shop/releases/4/a.php", true),
+            ("/srv/shop/releases/421/a.php", false),
+            ("/srv/shop/current/a.php", true),
+            ("/srv/shop/current.last/a.php", true),
+            ("/srv/shop/shared/a.php", false),
+            ("phar:///srv/old/a.phar/a.php", false),
+            ("", false),
+        ];
+        for (path, expected) in rows {
+            assert_eq!(map().is_of_another(path.as_bytes()), expected, "{path}");
+        }
+        let within = Map::new(b"/app/live", b"/app/r/2", [&b"/app"[..]]);
+        assert!(!within.is_of_another(b"/app/r/2/a.php") && within.is_of_another(b"/app/r/1/a.php"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod request;
 mod settings;
 
 pub use map::{LAST, Map, Mapped, MappedList, NEXT};
-pub use request::{Request, map_request};
+pub use request::{Request, after_proxy, map_request};
 use serde::{Deserialize, Serialize};
 pub use settings::in_release;
 use std::path::PathBuf;
@@ -23,4 +23,7 @@ pub struct Release {
     pub gradual: Vec<u8>,
     /// How long it gets each part.
     pub step_time: Duration,
+    /// Directories for all releases, where links of a release may lead to scripts.
+    #[serde(default)]
+    pub shared: Vec<PathBuf>,
 }

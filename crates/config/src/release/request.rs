@@ -14,6 +14,8 @@ const PATHS: [&str; 6] = [
 ];
 /// Parameters with php.ini settings, one in a line.
 const SETTINGS: [&str; 2] = ["PHP_VALUE", "PHP_ADMIN_VALUE"];
+/// What mod_proxy of Apache writes before the host and the path.
+const PROXY: [&str; 2] = ["proxy:fcgi://", "proxy:balancer://"];
 /// The parameter that chooses the code.
 const SCRIPT: &str = PATHS[0];
 
@@ -30,8 +32,11 @@ pub fn map_request<'p>(map: &Map, get: impl Fn(&str) -> Option<&'p [u8]>) -> Req
     let mut request = Request::default();
     for name in PATHS {
         let Some(path) = get(name) else { continue };
+        let (proxy, path) = after_proxy(path);
         match map.path(path) {
-            Mapped::Inside(mapped) if mapped != path => request.changes.push((name, mapped)),
+            Mapped::Inside(mapped) if mapped != path => {
+                request.changes.push((name, [proxy, &mapped].concat()));
+            }
             Mapped::Inside(_) | Mapped::Relative => {}
             Mapped::Outside => request.is_outside |= name == SCRIPT,
         }
@@ -41,6 +46,19 @@ pub fn map_request<'p>(map: &Map, get: impl Fn(&str) -> Option<&'p [u8]>) -> Req
         request.changes.extend(mapped.map(|mapped| (name, mapped)));
     }
     request
+}
+
+/// Splits a path from what mod_proxy of Apache writes before it: `proxy:fcgi://HOST`.
+pub fn after_proxy(path: &[u8]) -> (&[u8], &[u8]) {
+    let proxy = PROXY.iter().find(|proxy| {
+        let begin = path.get(..proxy.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(proxy.as_bytes()))
+    });
+    let slash = proxy.and_then(|proxy| {
+        let slash = path[proxy.len()..].iter().position(|byte| *byte == b'/');
+        slash.map(|slash| proxy.len() + slash)
+    });
+    path.split_at(slash.unwrap_or(0))
 }
 
 fn lines(text: &[u8], map: &Map) -> Option<Vec<u8>> {
@@ -78,8 +96,12 @@ mod tests {
             ("DOCUMENT_ROOT", "/srv/r/1", "/srv/r/2"),
             ("PATH_TRANSLATED", "/srv/current/x", "/srv/r/2/x"),
             ("CONTEXT_DOCUMENT_ROOT", "/srv/current.last", "/srv/r/2"),
-            ("ORIG_SCRIPT_FILENAME", "/srv/r/2/i", "/srv/r/2/i"),
             ("ORIG_PATH_TRANSLATED", "", ""),
+            (
+                "ORIG_SCRIPT_FILENAME",
+                "Proxy:fcgi://h:9/srv/current/i?q",
+                "Proxy:fcgi://h:9/srv/r/2/i?q",
+            ),
             ("REQUEST_URI", "/srv/current/i.php", "/srv/current/i.php"),
             (
                 "PHP_VALUE",
@@ -105,5 +127,16 @@ mod tests {
         }
         let elsewhere = map_request(&map, |name| (name == SCRIPT).then_some(&b"/srv/other/i.php"[..]));
         assert!(elsewhere.is_outside && elsewhere.changes.is_empty());
+        let rows = [
+            ("/srv/r/2/i.php", None),
+            ("proxy:balancer://b/srv/other/i.php", Some(true)),
+            ("proxy:fcgi://h", Some(false)),
+            ("proxy:", Some(false)),
+        ];
+        for (script, is_outside) in rows {
+            let request = map_request(&map, |name| (name == SCRIPT).then_some(script.as_bytes()));
+            assert_eq!(request.is_outside, is_outside.unwrap_or(false), "{script}");
+            assert!(request.changes.is_empty(), "{script}");
+        }
     }
 }

@@ -23,6 +23,7 @@ pub(super) fn resolve(
         let remedy = "write release = \"/srv/shop/current\", or leave it out";
         report.useless(&draft.gradual, WITHOUT, remedy);
         report.useless(&draft.step_time, WITHOUT, remedy);
+        report.useless(&draft.release_shared, WITHOUT, remedy);
         return None;
     };
     let problem = match application {
@@ -69,9 +70,23 @@ pub(super) fn with_steps(link: PathBuf, draft: &PoolDraft, report: &mut Report<'
             }
         }
     }
+    let shared = draft.release_shared.written();
+    let shared = shared.map(|written| {
+        let each = written.each();
+        each.filter_map(|one| {
+            let path = absolute(&one, report)?;
+            if path.parent().is_none() {
+                let remedy = "name a directory, such as /srv/shop/shared";
+                report.rule(&one, "every script is below it", remedy);
+            }
+            Some(path)
+        })
+        .collect()
+    });
     Some(Box::new(Release {
         link,
         gradual,
+        shared: shared.unwrap_or_default(),
         step_time: positive(&draft.step_time, DEFAULT_STEP_TIME, report),
     }))
 }

@@ -220,6 +220,9 @@ section! {
         step_time: Field<Time> = key("step_time", "duration, not 0", r#"`"20s"`"#,
             "how long a new release gets each part; three times as long if there are too few requests to compare")
             .in_php_fpm("none"),
+        release_shared: Field<Texts> = key("release_shared", "list of paths", "none",
+            "directories for all releases, such as uploads: a script of a release may be a link to a file below them. See [Scripts](../howto/deploy.md#scripts-of-a-release)")
+            .in_php_fpm("none"),
         params_bytes: Field<Size> = key("limits.params_bytes", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#,
             "most bytes of the names and values of one request's parameters")
             .in_php_fpm("fixed"),

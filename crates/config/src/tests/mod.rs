@@ -13,6 +13,7 @@ mod overrides;
 mod pool;
 mod postgresql;
 mod program;
+mod release;
 mod sample;
 mod settings;
 mod sharing;

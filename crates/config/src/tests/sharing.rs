@@ -291,6 +291,7 @@ lane_extra = false & lanes = 'wordpress'
 release = '/srv/www'
 gradual = [7] & release = '/srv/www'
 step_time = '7s' & release = '/srv/www'
+release_shared = ['/srv/up'] & release = '/srv/www'
 abandoned = 'run'
 abandoned_keep = ['/p']
 limits.params_bytes = '7K'

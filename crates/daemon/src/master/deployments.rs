@@ -382,11 +382,18 @@ impl Master {
     /// Reports the result of a deployment.
     fn report(&mut self, pool: Target, id: DeploymentId, outcome: Outcome) {
         let (name, user) = (self.target_name(pool), self.target_user(pool));
+        let pools = &self.executor.context.pools;
+        let jobs = self.executor.deployments.pools.get(&pool).map(|all| &all.jobs);
+        let generation = jobs.and_then(|jobs| jobs.get(&id)?.generation);
+        let foreign = generation.and_then(|id| pools.foreign_file(id));
         let Some(job) = self.job(pool, id).filter(|job| !job.is_reported) else {
             return;
         };
         job.is_reported = true;
         let asker = job.asker;
+        job.remarks.extend(foreign.map(|file| {
+            format!("a request included {file}, which is not in the new release: write __DIR__ in place of the link")
+        }));
         let result = job.result(&name, outcome);
         let why = result
             .why

@@ -56,6 +56,7 @@ impl Params {
             content_length: 0,
             status: 200,
             denied: 0,
+            names_files: 0,
         }
     }
 }

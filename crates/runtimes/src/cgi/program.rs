@@ -2,7 +2,7 @@
 
 use super::head::Head;
 use super::meta;
-use super::target::{self, Target};
+use super::target::{self, NoTarget, Target};
 use crate::complaints::Complaints;
 use crate::refuse;
 use forkyard_config as config;
@@ -34,7 +34,15 @@ impl Cgi {
 
     fn serve(&self, request: &mut Request<'_>) -> Result<(), ClientGone> {
         let (script, root) = (self.settings.script.as_deref(), self.settings.root.as_deref());
-        let target = match target::find(script, root, request.params()) {
+        let found = target::find(script, root, request.params());
+        let found = found.and_then(|target| {
+            let path = target.script.as_os_str().as_bytes();
+            match script.is_none() && request.leads_out(path) {
+                true => Err(NoTarget::LeadsOut(target.script)),
+                false => Ok(target),
+            }
+        });
+        let target = match found {
             Ok(target) => target,
             Err(none) => {
                 let unrun = none.unrun(request.params());

@@ -27,6 +27,9 @@ pub(super) enum NoTarget {
     /// Outside the pool's `root`, after resolving links.
     #[error("{0} lies outside application.root")]
     Outside(PathBuf),
+    /// It leads out of the pool's release.
+    #[error("{0} leads out of its release and release_shared")]
+    LeadsOut(PathBuf),
     #[error("{0} can't be read: {1}")]
     Unreadable(PathBuf, io::ErrorKind),
 }
@@ -35,7 +38,10 @@ impl NoTarget {
     pub(super) fn status(&self) -> &'static str {
         match self {
             NoTarget::Unnamed | NoTarget::Missing(_) => "404 Not Found",
-            NoTarget::NotExecutable(_) | NoTarget::Outside(_) | NoTarget::Unreadable(..) => "403 Forbidden",
+            NoTarget::NotExecutable(_)
+            | NoTarget::Outside(_)
+            | NoTarget::LeadsOut(_)
+            | NoTarget::Unreadable(..) => "403 Forbidden",
         }
     }
 
@@ -51,7 +57,9 @@ impl NoTarget {
                 Unrun::look(&bytes(path), param("DOCUMENT_ROOT"))
             }
             NoTarget::NotExecutable(path) => Unrun::new(RefusalCause::NotExecutable, &bytes(path)),
-            NoTarget::Outside(path) => Unrun::new(RefusalCause::Outside, &bytes(path)),
+            NoTarget::Outside(path) | NoTarget::LeadsOut(path) => {
+                Unrun::new(RefusalCause::Outside, &bytes(path))
+            }
         }
     }
 }

@@ -105,19 +105,24 @@ impl FastCgi {
         }
     }
 
-    fn is_elsewhere(&self, request: &Request<'_>) -> bool {
+    /// Returns why a request's script must not run.
+    fn is_elsewhere(&self, request: &Request<'_>) -> Option<&'static str> {
         let param = |name: &str| request.params().get(name.as_bytes());
-        self.within.as_ref().is_some_and(|within| {
-            let mut named = ["SCRIPT_FILENAME", "PATH_TRANSLATED"]
+        let named = || {
+            ["SCRIPT_FILENAME", "PATH_TRANSLATED"]
                 .into_iter()
-                .filter_map(param);
-            named.any(|path| within.excludes(path, param))
-        })
+                .filter_map(param)
+        };
+        let excludes = |within: &Within| named().any(|path| within.excludes(path, param));
+        if self.within.as_ref().is_some_and(excludes) {
+            return Some("the script is outside application.script_root");
+        }
+        let leads_out = named().any(|path| request.leads_out(path));
+        leads_out.then_some("the script leads out of its release and release_shared")
     }
 
     fn serve(&mut self, request: &mut Request<'_>) -> Result<(), ClientGone> {
-        if self.is_elsewhere(request) {
-            let why = "the script is outside application.script_root";
+        if let Some(why) = self.is_elsewhere(request) {
             let unrun = Unrun::new(RefusalCause::Outside, request.param(b"SCRIPT_FILENAME"));
             request.refuse_script(&unrun);
             return refuse(request, "403 Forbidden", "", why, "Access denied.");

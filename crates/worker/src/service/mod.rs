@@ -161,6 +161,19 @@ impl Service {
         }
     }
 
+    /// Whether a script that is named in the release leads to a file elsewhere.
+    pub(super) fn leads_out(&self, script: &[u8]) -> bool {
+        self.release.leads_out(script)
+    }
+
+    pub(super) fn looks_at_files(&mut self) -> bool {
+        self.release.looks_at_files()
+    }
+
+    pub(super) fn included(&self, file: &[u8]) {
+        self.release.included(file, &self.page);
+    }
+
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {
         self.slot_writer().describe(about);
         self.find_route(about, params);

@@ -368,6 +368,13 @@ impl Pools {
         gates.fold(0, u64::saturating_add)
     }
 
+    /// Returns a file of another release that a request of the generation has included.
+    pub(in crate::master) fn foreign_file(&self, id: GenerationId) -> Option<String> {
+        let board = &self.generations.get(&id)?.resources.as_ref()?.board;
+        board.gate().filter(|gate| gate.foreign() > 0)?;
+        (0..board.slots()).find_map(|slot| board.counters(slot)?.foreign())
+    }
+
     fn uid_of(&self, pool: &RunningPool) -> u32 {
         let serving = pool.serving.and_then(|id| self.generations.get(&id));
         let user = serving.and_then(|generation| generation.settings.identity.as_ref());

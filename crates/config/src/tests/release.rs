@@ -1,0 +1,31 @@
+use super::*;
+
+#[test]
+fn rules_of_releases() {
+    cases(
+        pool,
+        &ROOT,
+        r#"
+        release = "current"
+        ! 7:1: error: [pool www] release: "current" is not an absolute path; start it with /
+        release = "/"
+        ! 7:1: error: [pool www] release: it is no path of a link; name a link, such as /srv/shop/current
+        release = "/srv/current"
+        chroot = "/srv"
+        ! 7:1: error: [pool www] release: a pool with chroot has no release; leave it out
+        release = "/srv/current"
+        gradual = [10, 5]
+        ! 8:1: error: [pool www] gradual: 5 is not a percentage after 10; give whole numbers from 1 to 99, each more than the one before, or []
+        gradual = [10]
+        ! 7:1: warning: [pool www] gradual: it has no effect without release; write release = "/srv/shop/current", or leave it out
+        release_shared = ["/srv/shared"]
+        ! 7:1: warning: [pool www] release_shared: it has no effect without release; write release = "/srv/shop/current", or leave it out
+        release = "/srv/current"
+        release_shared = ["/srv/shared", "shared"]
+        ! 8:1: error: [pool www] release_shared: "shared" is not an absolute path; start it with /
+        release = "/srv/current"
+        release_shared = ["/"]
+        ! 8:1: error: [pool www] release_shared: every script is below it; name a directory, such as /srv/shop/shared
+        "#,
+    );
+}
