@@ -142,3 +142,92 @@ fn a_deployment_names_a_file_of_another_release() {
         visitors.end();
     }
 }
+
+/// PHP that doesn't look whether files have changed.
+const fn compiling(name: &'static str, more: &'static str) -> Application {
+    Application {
+        name,
+        runtime: "php",
+        files: PHP,
+        more,
+        loads_at_start: false,
+    }
+}
+
+const COMPILING: [Application; 4] = [
+    compiling(
+        "own",
+        concat!(
+            "version = \"",
+            env!("FORKYARD_PHP"),
+            "\"\npreloader = \"own\"\nphp_admin_value.\"opcache.validate_timestamps\" = 0\n"
+        ),
+    ),
+    compiling(
+        "own, kept",
+        concat!(
+            "version = \"",
+            env!("FORKYARD_PHP"),
+            "\"\npreloader = \"own\"\nphp_admin_value.\"opcache.validate_timestamps\" = 0\nopcache_cache = \"LINK-cache\"\n"
+        ),
+    ),
+    compiling(
+        "zygote",
+        concat!(
+            "version = \"",
+            env!("FORKYARD_PHP"),
+            "\"\npreloader = \"zygote\"\nphp_admin_value.\"opcache.validate_timestamps\" = 0\n"
+        ),
+    ),
+    compiling(
+        "zygote, kept",
+        concat!(
+            "version = \"",
+            env!("FORKYARD_PHP"),
+            "\"\npreloader = \"zygote\"\nphp_admin_value.\"opcache.validate_timestamps\" = 0\nopcache_cache = \"LINK-cache\"\n"
+        ),
+    ),
+];
+
+/// Writes a release whose files OPcache takes as old enough.
+fn write_old(shop: &Shop, release: &str, text: &str) {
+    let directory = shop.daemon.dir.join("releases").join(release);
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
+    for (name, file) in PHP {
+        let path = directory.join(name);
+        write_file(&path, file.replace("RELEASE", text));
+        let file = fs::File::options().write(true).open(path);
+        file.and_then(|file| file.set_modified(old)).expect("utimensat");
+    }
+}
+
+#[test]
+fn a_release_directory_with_other_files_is_compiled_anew() {
+    for kind in &COMPILING {
+        let shop = Shop::start(kind, MANAGERS[0], false);
+        for release in ["1", "2"] {
+            write_old(&shop, release, release);
+        }
+        let deploy = |release: &str| {
+            let (code, text) = shop.deploy(&[&shop.release(release), "--wait"]);
+            assert_eq!(code, 0, "{}: {text}", kind.name);
+        };
+        let asked = || (0..4).map(|_| shop.answer_at("current")).collect::<BTreeSet<_>>();
+        let only = |text: &str| BTreeSet::from([text.to_owned()]);
+        deploy("2");
+        assert_eq!(asked(), only("2 2 2"), "{}", kind.name);
+        if kind.more.contains("cache") {
+            let kept = fs::read_dir(shop.daemon.dir.join("current-cache")).expect("the cache");
+            assert_eq!(kept.count(), 1, "{}", kind.name);
+        }
+        for (text, between) in [("new", Some("1")), ("newer", None)] {
+            if let Some(between) = between {
+                deploy(between);
+                asked();
+            }
+            write_old(&shop, "2", text);
+            deploy("2");
+            assert_eq!(asked(), only(&format!("{text} {text} 2")), "{}", kind.name);
+        }
+    }
+}

@@ -337,6 +337,7 @@ impl Master {
         };
         job.before = serving;
         let release = job.release.clone();
+        self.executor.context.drop_compiled(pool, &release);
         log::info!("[pool {name}] deployment of {}", release.display());
         let generation = self.apply_release(pool, Some(release), share, ReloadScope::One(pool))?;
         if let Some(job) = self.job(target, id) {
