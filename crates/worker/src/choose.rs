@@ -76,7 +76,8 @@ impl Acceptor {
         backend: Option<Tick>,
     ) -> Option<Work> {
         let may_sleep = !self.contended && !has_waiting(service);
-        let timeout = match may_sleep {
+        let has_left = self.turns.as_ref().is_some_and(|turns| turns.has_left);
+        let timeout = match may_sleep && !has_left {
             true => {
                 let parked = self
                     .parked_allow(service, idle_since)
@@ -100,9 +101,15 @@ impl Acceptor {
                 return None;
             }
         }
-        if self.turns.is_some() && !self.has_turn(service, now) {
-            if let Some(work) = self.leave_to_other(service, &events[..count], now) {
-                return work;
+        if let Some(turns) = &mut self.turns {
+            turns.has_left = false;
+            if has_left && count == 0 {
+                return None;
+            }
+            if !has_left && !self.has_turn(service, now) {
+                if let Some(work) = self.leave_to_other(service, &events[..count], now) {
+                    return work;
+                }
             }
         }
         self.looked = now;
@@ -211,9 +218,6 @@ impl Acceptor {
         now: Tick,
     ) -> Option<Option<Work>> {
         let turns = self.turns.as_mut()?;
-        if std::mem::take(&mut turns.has_left) {
-            return None;
-        }
         let (is_new, places) = requests_only(events)?;
         let mut is_sent = false;
         if !places.is_empty() && !turns.other_has_message() {

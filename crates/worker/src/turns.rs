@@ -24,7 +24,7 @@ pub(super) struct TurnQueues {
     pub(super) other_in: OwnedFd,
     /// To take requests back.
     pub(super) other_out: OwnedFd,
-    /// The last look left requests to the other generation; the next one takes what is still there.
+    /// The last look left requests to the other generation. The next one follows at once, and takes what is still there.
     pub(super) has_left: bool,
 }
 
