@@ -1,6 +1,7 @@
 //! Releases: a generation serves one, and `forkyard deploy` gives a pool another.
 
 pub(super) mod gradual;
+mod parts;
 mod scripts;
 
 use crate::support::prelude::*;

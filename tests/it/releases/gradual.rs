@@ -88,9 +88,10 @@ pub(super) fn application(name: &str) -> &'static Application {
         .expect("an application")
 }
 
-const STATIC: &str = "pm = \"static\"\nmax_children = 4\n";
-const DYNAMIC: &str = "pm = \"dynamic\"\nmax_children = 6\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
-const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 6\n";
+pub(super) const STATIC: &str = "pm = \"static\"\nmax_children = 4\n";
+pub(super) const DYNAMIC: &str =
+    "pm = \"dynamic\"\nmax_children = 6\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
+pub(super) const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 6\n";
 
 #[test]
 fn a_good_release_gets_more_and_more_and_nothing_is_lost() {

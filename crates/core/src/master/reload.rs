@@ -240,8 +240,9 @@ impl Manager {
         }
         let starts = match generation.state {
             GenerationState::Measuring(wanted) if number >= wanted => {
-                let busy = view.busy;
                 let running = self.children.worker_counts(id).kept;
+                // A generation that shares has a part of the work already.
+                let busy = view.busy.saturating_add(self.children.worker_counts(coming).kept);
                 let whole = policy::warm(generation.policy.manager(), running, busy);
                 let target = generation.share.map_or(whole, |share| share.part(whole));
                 generation.state = GenerationState::Warming(target);

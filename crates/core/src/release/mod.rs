@@ -2,4 +2,5 @@
 
 pub mod compare;
 pub mod reading;
+pub mod steering;
 pub mod steps;

@@ -6,6 +6,7 @@ use crate::random::Random;
 use forkyard_base::tick::Tick;
 use forkyard_core::release::compare::{Compare, Pair, Second, Verdict};
 use forkyard_core::release::reading::{Side, evident};
+use forkyard_core::release::steering::Steering;
 use forkyard_core::release::steps::{Action, Cause, DeploymentId, Deployments, Event, Plan, State};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -86,11 +87,13 @@ impl World<'_> {
         };
         deployments.event(id, trial, Tick::ZERO, &mut actions);
         let mut compare = Compare::new(1);
+        let (mut steering, mut shown) = (Steering::new(1), 1);
         for second in 0..3600 {
             for action in actions.drain(..) {
                 match action {
                     Action::Share { percent, .. } => {
                         compare.step(percent);
+                        (steering, shown) = (Steering::new(percent), percent);
                         let workers = self.site.workers * u32::from(percent) / 100;
                         while (self.new.len() as u32) < workers.max(1) {
                             let worker = self.worker();
@@ -114,7 +117,8 @@ impl World<'_> {
                 Some((_, State::Sharing { since, .. })) => since,
                 Some((_, State::Trying | State::Whole | State::Back(_))) | None => return,
             };
-            let sums = self.second(f64::from(deployments.percent()) / 100.0, second);
+            let sums = self.second(f64::from(shown) / 100.0, second);
+            shown = steering.second(&sums);
             let now = Tick::ZERO + Duration::from_secs(second + 1);
             let verdict = compare.second(&sums);
             let is_over = now.since(since) >= Duration::from_secs(self.site.step_time);

@@ -208,8 +208,19 @@ impl Master {
             compared: comparison.compared(),
             is_suspicious: comparison.is_suspicious(),
         };
+        let (old, new, percent) = comparison.shown();
+        let needs_workers = comparison.needs_workers();
         match verdict {
-            Verdict::GoOn => self.step(pool, id, time, None),
+            Verdict::GoOn => {
+                context.correct_shares(old, new, percent);
+                let wanted = deployments.pools.get(&pool).map(|all| all.steps.percent());
+                let wanted = wanted.filter(|percent| needs_workers && *percent < 100);
+                if let (Target::Pool(pool), Some(percent)) = (pool, wanted) {
+                    // The new generation grows with the pool.
+                    self.tell(Event::Share { pool, percent });
+                }
+                self.step(pool, id, time, None);
+            }
             Verdict::RollBack { .. } => self.step(pool, id, steps::Event::Worse, Some(verdict.to_string())),
         }
     }

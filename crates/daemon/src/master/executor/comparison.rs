@@ -7,6 +7,7 @@ use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{GenerationId, WorkerId};
 use forkyard_core::release::compare::{Compare, Counts, Events, Pair, Second, Verdict};
 use forkyard_core::release::reading::{Reading, Side};
+use forkyard_core::release::steering::Steering;
 use forkyard_protocol::release::Answered;
 use forkyard_protocol::routes::RouteCounts;
 use forkyard_sys::clock;
@@ -19,6 +20,9 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(in crate::master) struct Comparison {
     compare: Compare,
     reading: Reading,
+    steering: Steering,
+    /// The percentage that workers should read now.
+    shown: u8,
     old: GenerationId,
     new: GenerationId,
     /// Workers whose start was counted.
@@ -38,6 +42,8 @@ impl Comparison {
         let mut begun = Comparison {
             compare: Compare::new(percent),
             reading: Reading::default(),
+            steering: Steering::new(percent),
+            shown: percent,
             old,
             new,
             started: BTreeSet::new(),
@@ -61,6 +67,21 @@ impl Comparison {
 
     pub(in crate::master) fn step(&mut self, percent: u8) {
         self.compare.step(percent);
+    }
+
+    /// Steers towards a percentage that workers read from now on.
+    pub(super) fn shows(&mut self, percent: u8) {
+        (self.steering, self.shown) = (Steering::new(percent), percent);
+    }
+
+    /// Returns both generations, and the percentage that workers should read now.
+    pub(in crate::master) fn shown(&self) -> (GenerationId, GenerationId, u8) {
+        (self.old, self.new, self.shown)
+    }
+
+    /// Whether the new generation has too few workers for its part.
+    pub(in crate::master) fn needs_workers(&self) -> bool {
+        self.steering.needs_workers()
     }
 
     pub(in crate::master) fn next(&self) -> Tick {
@@ -127,6 +148,7 @@ impl Comparison {
             add(&mut self.answered.new, &counts.new);
         }
         [second.events.old, second.events.new] = std::mem::take(&mut self.events);
+        self.shown = self.steering.second(&second);
         self.compare.second(&second)
     }
 }

@@ -240,6 +240,14 @@ impl Deployments {
             .for_each(|it| it.died(id));
     }
 
+    /// Takes the percentage that workers read from now on.
+    pub(super) fn shows(&mut self, new: GenerationId, percent: u8) {
+        let jobs = self.pools.values_mut().flat_map(|all| all.jobs.values_mut());
+        let own = jobs.filter(|job| job.generation == Some(new));
+        own.filter_map(|job| job.comparison.as_mut())
+            .for_each(|it| it.shows(percent));
+    }
+
     /// Returns the deployments with a comparison due.
     pub(in crate::master) fn due(&self, now: Tick) -> Vec<(Target, DeploymentId)> {
         let is_due = |job: &Job| job.comparison.as_ref().is_some_and(|it| it.next() <= now);

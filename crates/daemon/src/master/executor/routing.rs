@@ -46,7 +46,12 @@ impl Executor {
             Action::SwitchMold(generation) => pools.switch_mold(services, generation),
             Action::StopNextMold(id, force) => self.preloaders.stop_next_mold(context, id, force),
             Action::Fork(worker, generation, slot) => context.fork(worker, generation, slot.0),
-            Action::Share { old, new, percent } => context.set_shares(old, new, percent),
+            Action::Share { old, new, percent } => {
+                context.set_shares(old, new, percent);
+                if let Some(percent) = percent {
+                    self.deployments.shows(new, percent);
+                }
+            }
             Action::Retire(worker) => pools.retire(handover, worker),
             Action::Fill(order, worker) => self.applications.fill_order(order, worker),
             Action::Fail(order) => self.applications.fail_order(context, order),

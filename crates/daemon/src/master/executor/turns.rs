@@ -81,6 +81,14 @@ impl Context {
         }
     }
 
+    /// Publishes a percentage while requests are shared.
+    pub(in crate::master) fn correct_shares(&mut self, old: GenerationId, new: GenerationId, percent: u8) {
+        let shared = self.pools.generations.get(&new).and_then(|it| it.turn);
+        if shared.is_some_and(|turn| turn.percent != percent) {
+            self.set_shares(old, new, Some(percent));
+        }
+    }
+
     /// Moves the requests in a generation's turn queue to the hand-off queue. A child does that: the close of a client's
     /// connection can block.
     pub(super) fn empty_turns(&mut self, id: PoolId, turn: Option<u8>) {
