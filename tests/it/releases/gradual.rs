@@ -164,6 +164,36 @@ fn a_release_whose_routes_fail_is_taken_back() {
 }
 
 #[test]
+fn a_release_that_always_fails_is_taken_back_though_the_load_is_short() {
+    for is_kept in [false, true] {
+        let steps = "gradual = [50]\nstep_time = \"4s\"\n";
+        let shop = Shop::start(application("zygote"), &format!("{STATIC}{steps}"), false);
+        write_file(
+            shop.daemon.dir.join("releases/2/index.php"),
+            "<?php usleep(1000); http_response_code(500); echo 'bad';",
+        );
+        shop.assert_serves("1", &[]);
+        let mut command = forkyard(
+            &["deploy", "shop", &shop.release("2"), "--json"],
+            &shop.daemon.dir,
+        );
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let deployment = command.spawn().expect("a deployment");
+        let visitors = Visitors::start(&shop, &["/"], 2, is_kept);
+        wait_until("failures for three seconds", || visitors.seen("500") >= 200);
+        visitors.end();
+        let output = deployment.wait_with_output().expect("a command");
+        assert_eq!(output.status.code(), Some(70), "{}", daemon_told(&output));
+        let result = parsed(&text_of(&output.stdout));
+        let why = result["why"].as_str().expect("a reason");
+        assert_contains(why, " failed in ");
+        let took = result["took_ms"].as_u64().expect("a time");
+        println!("kept {is_kept}: {why} after {took} ms");
+        shop.assert_serves("1", &[]);
+    }
+}
+
+#[test]
 fn a_deployment_under_way_is_taken_back_or_replaced() {
     let steps = "gradual = [50]\nstep_time = \"600s\"\n";
     let shop = Shop::start(application("wsgi"), &format!("{STATIC}{steps}"), false);
@@ -279,6 +309,46 @@ fn a_release_that_goes_away_during_its_trial_is_taken_back() {
     assert_contains(&text, "was taken back: its directory is gone");
     let links = ["current", "current.next"].map(|name| shop.link(name));
     assert_eq!(links, [Some("releases/1".to_owned()), None]);
+    shop.assert_serves("1", &[]);
+}
+
+#[test]
+fn a_release_that_is_too_slow_for_the_step_is_taken_back() {
+    let steps = "gradual = [50]\nstep_time = \"4s\"\n";
+    let shop = Shop::start(application("zygote"), &format!("{STATIC}{steps}"), false);
+    for (release, micros) in [("1", 20_000), ("2", 400_000)] {
+        write_file(
+            shop.daemon.dir.join(format!("releases/{release}/index.php")),
+            format!("<?php usleep({micros}); echo '{release} {release} {release}';"),
+        );
+    }
+    shop.assert_serves("1", &[]);
+    let visitors = Visitors::start(&shop, &["/"], 4, true);
+    let (code, text) = shop.deploy(&["--json", &shop.release("2")]);
+    visitors.end();
+    assert_eq!(code, 70, "{text}\n{}", shop.daemon.log());
+    assert_contains(&text, " takes ");
+    println!("{text}");
+    shop.assert_serves("1", &[]);
+}
+
+#[test]
+fn a_release_whose_program_dies_is_taken_back() {
+    let steps = "gradual = [50]\nstep_time = \"3s\"\n";
+    let shop = Shop::start(application("node"), &format!("{STATIC}{steps}"), false);
+    let start = shop.daemon.dir.join("releases/2/app.js");
+    let text = fs::read_to_string(&start).expect("a program");
+    write_file(
+        &start,
+        format!("setTimeout(() => process.exit(3), 1500);\n{text}"),
+    );
+    shop.assert_serves("1", &[]);
+    let visitors = Visitors::start(&shop, &["/"], 2, true);
+    let (code, text) = shop.deploy(&["--json", &shop.release("2")]);
+    visitors.end();
+    assert_eq!(code, 70, "{text}\n{}", shop.daemon.log());
+    assert_contains(&text, "\"outcome\": \"rolled-back\"");
+    println!("{text}");
     shop.assert_serves("1", &[]);
 }
 

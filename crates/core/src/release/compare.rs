@@ -8,6 +8,7 @@
 //! valid for any number of looks, routes and steps, because it is shared out among them beforehand.
 
 mod evidence;
+mod plain;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod window;
 
 use evidence::Evidence;
 use forkyard_protocol::routes::OTHER;
+use plain::Plain;
 use std::collections::BTreeMap;
 pub use sums::{Counts, Events, Pair, Second, Times};
 pub use verdict::{Figures, Verdict, Why};
@@ -52,6 +54,7 @@ struct Route {
     window: Window,
     errors: Evidence,
     times: Evidence,
+    plain: Plain,
 }
 
 /// A question about the whole generation.
@@ -83,6 +86,10 @@ pub struct Compare {
     starts: Evidence,
     after_old_failure: u32,
     compared: u64,
+    /// Requests of the new generation whose times were compared.
+    timed: u64,
+    /// All requests of this step.
+    plain: Plain,
 }
 
 impl Compare {
@@ -99,6 +106,8 @@ impl Compare {
             starts: Evidence::default(),
             after_old_failure: 0,
             compared: 0,
+            timed: 0,
+            plain: Plain::default(),
         }
     }
 
@@ -108,11 +117,13 @@ impl Compare {
         self.windows(|_, window| window.end());
         let rare = self.rare.end();
         self.rare(rare);
-        self.compared = 0;
+        (self.compared, self.timed) = (0, 0);
         for route in self.routes.values_mut() {
             route.errors.renew();
             route.times.renew();
+            route.plain = Plain::default();
         }
+        self.plain = Plain::default();
         for whole in [&mut self.deaths, &mut self.fatal_lines] {
             if let Some(window) = whole.window.end() {
                 whole.evidence.add(&window, evidence::errors(&window));
@@ -131,9 +142,10 @@ impl Compare {
         })
     }
 
-    /// Returns how many requests of the new generation were compared in this step.
+    /// Returns how many requests of the new generation were compared in this step, for failures and for times. A slow release
+    /// has few after the first ones of each worker.
     pub fn compared(&self) -> u64 {
-        self.compared
+        self.compared.min(self.timed)
     }
 
     /// Takes the sums of a second.
@@ -149,6 +161,12 @@ impl Compare {
                 other.new.merge(&counts.new);
             } else if !is_known {
                 self.routes.insert(name.clone(), Route::default());
+            }
+        }
+        self.plain.second(&all);
+        for (name, counts) in &second.routes {
+            if let Some(route) = self.routes.get_mut(name).filter(|_| name != OTHER) {
+                route.plain.second(counts);
             }
         }
         let nothing = Pair::default();
@@ -183,6 +201,9 @@ impl Compare {
             if !route.window.is_rare {
                 self.compared = self.compared.saturating_add(compared(&window));
                 self.all_errors.add(&window, gains);
+            }
+            if window.old.times.count() > 0 {
+                self.timed = self.timed.saturating_add(window.new.times.count());
             }
             let gains = evidence::times(&window);
             route.times.add(&window, gains);
@@ -262,7 +283,24 @@ impl Compare {
                 strongest = (value, Verdict::RollBack { route, why, figures });
             }
         }
-        if sum >= ENOUGH { strongest.1 } else { Verdict::GoOn }
+        match sum >= ENOUGH {
+            true => strongest.1,
+            false => self.plain_verdict(),
+        }
+    }
+
+    fn plain_verdict(&self) -> Verdict {
+        let routes = self.routes.iter().map(|(name, route)| (Some(name), &route.plain));
+        let mut all = [(None, &self.plain)].into_iter().chain(routes);
+        let failing = all.find(|(_, plain)| plain.fails());
+        failing.map_or(Verdict::GoOn, |(route, plain)| Verdict::RollBack {
+            route: route.cloned(),
+            why: Why::Errors,
+            figures: Pair {
+                old: Figures::new(&plain.sums.old),
+                new: Figures::new(&plain.sums.new),
+            },
+        })
     }
 }
 

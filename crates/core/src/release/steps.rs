@@ -116,6 +116,8 @@ pub enum Action {
     Share { id: DeploymentId, percent: u8 },
     /// Reports that the last step had not enough requests to compare.
     NotCompared { id: DeploymentId, percent: u8 },
+    /// Reports that the last step ended with some evidence against the release, which decided nothing.
+    Doubted { id: DeploymentId, percent: u8 },
     /// Gives the new generation all requests; old workers leave.
     Serve(DeploymentId),
     /// Gives the old generation all requests; new workers leave.
@@ -138,6 +140,9 @@ impl fmt::Display for Action {
                     f,
                     "not enough requests to compare at {percent} %; the trial passed"
                 )
+            }
+            Action::Doubted { percent, .. } => {
+                write!(f, "some requests at {percent} % were worse, too few to decide")
             }
             Action::Serve(_) => f.write_str("the new release gets all requests"),
             Action::Return { cause, .. } => write!(f, "goes back to the release before: {cause}"),
@@ -294,9 +299,12 @@ impl Deployments {
                 if now.since(since) < deployment.plan.step_time.saturating_mul(times) {
                     return;
                 }
+                let percent = percent(&deployment.plan, step);
                 if !is_compared {
-                    let percent = percent(&deployment.plan, step);
                     actions.push(Action::NotCompared { id, percent });
+                }
+                if is_suspicious {
+                    actions.push(Action::Doubted { id, percent });
                 }
                 enter(deployment, step + 1, now, actions)
             }

@@ -106,6 +106,7 @@ impl World<'_> {
                         ..
                     } => self.outcome.trial_failed = true,
                     Action::Try(_)
+                    | Action::Doubted { .. }
                     | Action::Serve(_)
                     | Action::Return { .. }
                     | Action::End { .. }

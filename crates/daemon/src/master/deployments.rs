@@ -313,7 +313,7 @@ impl Master {
                     log::info!("[pool {name}] deployment: {action}");
                     self.give(pool, id, percent);
                 }
-                Action::NotCompared { id, .. } => {
+                Action::NotCompared { id, .. } | Action::Doubted { id, .. } => {
                     log::info!("[pool {name}] deployment: {action}");
                     if let Some(job) = self.job(pool, id) {
                         job.remarks.push(action.to_string());

@@ -210,6 +210,22 @@ fn suspicion_comes_before_the_decision() {
     assert_eq!(compare.compared(), 0);
 }
 
+#[test]
+fn requests_are_compared_once_their_times_are() {
+    let cold = Counts {
+        times: Times::default(),
+        ..counts(9, 0, 30)
+    };
+    let warm = counts(9, 0, 30);
+    for (old, new, expected) in [(warm, cold, 0), (cold, warm, 0), (warm, warm, 9)] {
+        let mut compare = Compare::new(50);
+        for _ in 0..2 {
+            compare.second(&second("GET /", old, new));
+        }
+        assert_eq!(compare.compared() / 2, expected, "{old:?} {new:?}");
+    }
+}
+
 fn take(evidence: &mut Evidence, window: &Pair<Counts>, gains: fn(&Pair<Counts>) -> Option<Gains>) {
     evidence.add(window, gains(window));
 }

@@ -183,6 +183,9 @@ fn a_step_lasts_by_table() {
         if ends && compared < ENOUGH_REQUESTS {
             expected.push(Action::NotCompared { id: ID, percent: 1 });
         }
+        if ends && is_suspicious {
+            expected.push(Action::Doubted { id: ID, percent: 1 });
+        }
         expected.extend(ends.then_some(share(10)));
         assert_eq!(actions, expected, "{times}, {compared}, {is_suspicious}");
     }

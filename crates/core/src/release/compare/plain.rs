@@ -1,0 +1,96 @@
+//! Failures that need no bet: most requests of the new generation fail, for several seconds, and hardly any of the old one.
+//!
+//! Bets are careful with a client that sends many requests at once. So they need more seconds than a short step may have, or
+//! than the load may last.
+
+use super::sums::{Counts, Pair};
+
+/// Requests of each generation.
+const ENOUGH_NEW: u64 = 30;
+const ENOUGH_OLD: u64 = 10;
+/// Seconds in which the new generation failed, at least, and as a part of the seconds in which it had requests: a client's
+/// burst is within one or two of many.
+const SECONDS: u32 = 3;
+const OF_SECONDS: (u32, u32) = (3, 4);
+/// One in so many.
+const MANY: u64 = 2;
+const FEW: u64 = 10;
+
+/// What a step has shown so far.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Plain {
+    pub sums: Pair<Counts>,
+    seconds: u32,
+    failing: u32,
+}
+
+impl Plain {
+    pub(super) fn second(&mut self, second: &Pair<Counts>) {
+        self.sums.old.merge(&second.old);
+        self.sums.new.merge(&second.new);
+        self.seconds = self.seconds.saturating_add(u32::from(second.new.requests > 0));
+        self.failing = self.failing.saturating_add(u32::from(is_worse(second)));
+    }
+
+    pub(super) fn fails(&self) -> bool {
+        let Pair { old, new } = &self.sums;
+        let is_enough = new.requests >= ENOUGH_NEW && old.requests >= ENOUGH_OLD;
+        let (part, whole) = OF_SECONDS;
+        let is_often = self.failing.saturating_mul(whole) >= self.seconds.saturating_mul(part);
+        is_enough && self.failing >= SECONDS && is_often && is_worse(&self.sums)
+    }
+}
+
+fn is_worse(sums: &Pair<Counts>) -> bool {
+    let Pair { old, new } = sums;
+    new.errors > 0
+        && new.errors.saturating_mul(MANY) >= new.requests
+        && old.errors.saturating_mul(FEW) <= old.requests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_plain_by_table() {
+        // By second: requests and failures of the old generation, and of the new one.
+        type Row = (&'static str, Vec<[u64; 4]>, bool);
+        let rows: [Row; 11] = [
+            ("nothing", vec![], false),
+            ("all fail", vec![[100, 0, 16, 16]; 3], true),
+            ("half fail", vec![[100, 10, 20, 10]; 3], true),
+            ("fewer fail", vec![[100, 0, 20, 9]; 30], false),
+            ("two seconds", vec![[300, 0, 40, 40]; 2], false),
+            ("few requests", vec![[100, 0, 9, 9]; 3], false),
+            ("few of the old one", vec![[3, 0, 16, 16]; 3], false),
+            ("the old one fails, too", vec![[100, 11, 16, 16]; 9], false),
+            (
+                "a burst",
+                [vec![[50, 0, 10, 0]; 20], vec![[50, 0, 60, 60]; 1]].concat(),
+                false,
+            ),
+            (
+                "bursts",
+                [vec![[3, 0, 2, 0]; 9], vec![[3, 0, 30, 30]; 4]].concat(),
+                false,
+            ),
+            ("none of the new one fails", vec![[50, 0, 50, 0]; 9], false),
+        ];
+        for (name, seconds, expected) in rows {
+            let mut plain = Plain::default();
+            for [old, old_errors, new, new_errors] in seconds {
+                let counts = |requests, errors| Counts {
+                    requests,
+                    errors,
+                    ..Counts::default()
+                };
+                plain.second(&Pair {
+                    old: counts(old, old_errors),
+                    new: counts(new, new_errors),
+                });
+            }
+            assert_eq!(plain.fails(), expected, "{name}");
+        }
+    }
+}
