@@ -233,11 +233,19 @@ impl Deployments {
         whole.map(|(pool, id, _)| (pool, id)).collect()
     }
 
-    /// Counts a worker that died.
-    pub(super) fn died(&mut self, id: GenerationId) {
+    fn comparisons(&mut self) -> impl Iterator<Item = &mut Comparison> {
         let jobs = self.pools.values_mut().flat_map(|all| all.jobs.values_mut());
         jobs.filter_map(|job| job.comparison.as_mut())
-            .for_each(|it| it.died(id));
+    }
+
+    /// Counts a worker, or a process of a program, that died.
+    pub(super) fn died(&mut self, id: GenerationId) {
+        self.comparisons().for_each(|it| it.died(id));
+    }
+
+    /// Counts a program that did not stay up.
+    pub(super) fn start_failed(&mut self, id: GenerationId) {
+        self.comparisons().for_each(|it| it.failed(id));
     }
 
     /// Takes the percentage that workers read from now on.

@@ -31,6 +31,8 @@ pub(super) enum Effect {
     WorkerGone(WorkerId),
     StartFailed(Vec<GenerationId>, Arc<Report>),
     /// A process of a program ended by itself.
+    ProgramDied(GenerationId),
+    /// One did so, and the next start waits.
     ProcessDied(GenerationId, Arc<Report>),
     Helper(HelperId, HelperStep),
     /// The routers' views for a client's status have come, or their time is over.

@@ -234,7 +234,9 @@ impl Executor {
                 Effect::ProcessDied(generation, report) => {
                     self.applications.note_failure(&[generation], &report);
                     self.applications.note_death(generation, &report);
+                    self.deployments.start_failed(generation);
                 }
+                Effect::ProgramDied(generation) => self.deployments.died(generation),
                 Effect::Helper(id, step) => self.follow_helper(id, step),
                 Effect::Answered(asker, answer) => self.control.answer(context, asker, &answer),
                 Effect::StatusDue(StatusAsker::Web, views) => self.web.gathered(views),

@@ -7,6 +7,7 @@ mod plan;
 
 use super::context::Context;
 use super::crashes::{Dead, ProgramLoad};
+use super::effect::Effect;
 use super::make::Facts;
 use super::output::{Lines, read_rest};
 use super::pools::Pools;
@@ -373,6 +374,7 @@ impl Programs {
                 "[pool {name}] process {pid} of the application exited {}; it is started again{report}",
                 how(record.last_exit)
             );
+            context.services.cause(Effect::ProgramDied(id));
             let text = format!("a process of the application exited {}", how(record.last_exit));
             let user = context.pools.user_of(id);
             let what = Happening::of_pool(EventKind::ProgramDied, &name, user, text);
