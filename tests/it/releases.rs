@@ -351,6 +351,15 @@ fn what_can_not_be_a_release_is_refused_with_the_remedy() {
         assert_eq!(code, expected, "{release}: {text}");
         assert_contains(&text, part);
     }
+    // What can't become a link keeps a deployment from its start.
+    for name in ["current.next", "current.last"] {
+        let path = shop.daemon.write(name, "");
+        let (code, text) = shop.deploy(&[&shop.release("2")]);
+        assert_eq!(code, 78, "{text}");
+        assert_contains(&text, &format!("{name} is no link; move it away"));
+        fs::remove_file(path).expect("remove");
+    }
+    assert_eq!(shop.link("current.next"), None);
     let (code, text) = shop.daemon.said(&["deploy", "nothing", &shop.release("2")]);
     assert_eq!(code, Some(78), "{text}");
     assert_contains(&text, "there is no pool nothing");

@@ -11,6 +11,10 @@ const DEPLOYED: &[Code] = &[
         70,
         "The release did not start or was taken back, and the one before goes on.",
     ),
+    (
+        73,
+        "The release is in service, but its link could not be moved; standard error has the reason.",
+    ),
     (75, "A newer deployment took its place."),
     (
         78,

@@ -100,7 +100,15 @@ impl Links {
     }
 
     /// Shows the static files of the release that is deployed.
+    ///
+    /// # Errors
+    /// [`Links::serve`] would fail, too.
     pub(super) fn announce(&self, release: &Path) -> Result<(), LinkError> {
+        let last = self.beside(LAST);
+        let present = beneath::entry_in(self.directory.as_fd(), &last);
+        if present.is_some_and(|entry| entry.form != FileForm::Link) {
+            return Err(LinkError::NoLink(self.path.with_file_name(last)));
+        }
         self.put(&self.beside(NEXT), release)
     }
 
@@ -185,12 +193,14 @@ mod tests {
             Err(LinkError::Directory(..))
         ));
         assert!(matches!(Links::open(&path.join("r")), Err(LinkError::NoLink(_))));
-        fs::create_dir(path.join("current.next")).unwrap();
         let links = Links::open(&path.join("current")).unwrap();
-        assert!(matches!(
-            links.announce(&path.join("r/1")),
-            Err(LinkError::NoLink(_))
-        ));
+        for name in ["current.next", "current.last"] {
+            fs::create_dir(path.join(name)).unwrap();
+            let refused = links.announce(&path.join("r/1"));
+            let is_named = |path: &Path| path.ends_with(name);
+            assert!(matches!(refused, Err(LinkError::NoLink(path)) if is_named(&path)));
+            fs::remove_dir(path.join(name)).unwrap();
+        }
         // A link of that name to a directory is replaced, not followed.
         symlink(path.join("r"), path.join("current.last")).unwrap();
         links.serve(&path.join("r/2"), Some(&path.join("r/1"))).unwrap();

@@ -24,6 +24,8 @@ pub(super) use display::of_status;
 
 /// Another deployment took this one's place (EX_TEMPFAIL, sysexits.h).
 const EXIT_REPLACED: u8 = 75;
+/// The release is in service, and its link can't be made (EX_CANTCREAT, sysexits.h).
+const EXIT_NOT_LINKED: u8 = 73;
 /// How long a new master may take to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -88,7 +90,7 @@ enum DeployError {
     NoDirectory(PathBuf),
     #[error("{} is not UTF-8; rename it", .0.display())]
     NotUtf8(PathBuf),
-    #[error("{} leads to the link {}; name the directory of a release", .0.display(), .1.display())]
+    #[error("{} is the link {}, or a directory above; name the directory of a release", .0.display(), .1.display())]
     Around(PathBuf, PathBuf),
     #[error("{0} has no release before the present one; name one: forkyard deploy {1} DIRECTORY")]
     NoLast(String, String),
@@ -259,9 +261,11 @@ impl Order<'_> {
         }
         let before = result.before.as_deref();
         if let Err(error) = links.serve(release, before) {
-            let shown = release.display();
-            let text = format!("forkyard: {shown} is in service, but its link could not be moved: {error}\n");
-            return Err(CommandOutcome::failure(EXIT_SOFTWARE, text));
+            let (shown, name) = (release.display(), &pool.pool);
+            let text = format!(
+                "forkyard: {shown} is in service, but its link could not be moved: {error}; then: forkyard deploy {name} {shown}\n"
+            );
+            return Err(CommandOutcome::failure(EXIT_NOT_LINKED, text));
         }
         let is_interrupted = interrupts.has_come();
         drop(interrupts);
@@ -464,7 +468,7 @@ fn shown(arguments: &Releases) -> CommandResult {
 fn linked(pool: &PoolReleases) -> String {
     let mut text = String::new();
     let last = links::beside(&pool.link, LAST).canonicalize();
-    if let Ok(last) = last {
+    if let Some(last) = last.ok().filter(|last| Some(last) != pool.release.as_ref()) {
         let _ = writeln!(text, "  before: {}", last.display());
     }
     let named = pool.link.canonicalize().ok();
@@ -472,9 +476,10 @@ fn linked(pool: &PoolReleases) -> String {
         && named != *release
     {
         let (named, link, name) = (named.display(), pool.link.display(), &pool.pool);
+        let release = release.display();
         let _ = writeln!(
             text,
-            "  {link} names {named}, which is not in service: forkyard deploy {name} {named} changes that"
+            "  {link} names {named}, and {release} is in service: forkyard deploy {name} with one of them changes that"
         );
     }
     text
