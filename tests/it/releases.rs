@@ -1,8 +1,10 @@
 //! Releases: a generation serves one, and `forkyard deploy` gives a pool another.
 
-pub(super) mod gradual;
+mod disturbed;
+mod gradual;
 mod parts;
 mod scripts;
+pub(super) mod visitors;
 
 use crate::support::prelude::*;
 use std::os::unix::fs::{lchown, symlink};

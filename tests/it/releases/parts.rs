@@ -1,7 +1,7 @@
 //! A new release gets the part of the requests that its step says.
 
 use super::Shop;
-use super::gradual::{DYNAMIC, ONDEMAND, STATIC, Visitors, application};
+use super::visitors::{DYNAMIC, ONDEMAND, STATIC, Visitors, application};
 use crate::support::prelude::*;
 use std::collections::VecDeque;
 

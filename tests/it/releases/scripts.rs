@@ -1,6 +1,6 @@
 //! Which scripts a release runs, and which files they include.
 
-use super::gradual::{Visitors, application};
+use super::visitors::{Visitors, application};
 use super::{Application, MANAGERS, PHP, Shop};
 use crate::support::prelude::*;
 

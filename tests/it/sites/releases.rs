@@ -1,7 +1,7 @@
 //! Applications of an application pool whose releases change places behind a link.
 
 use super::USERS;
-use crate::it::releases::gradual::Visitors;
+use crate::it::releases::visitors::Visitors;
 use crate::it::releases::{APPLICATIONS, Application, write_release};
 use crate::support::prelude::*;
 use std::os::unix::fs::{lchown, symlink};
