@@ -35,6 +35,8 @@ mod jobs_tcp;
 mod lanes;
 mod logs;
 mod make;
+mod meant;
+mod meant;
 mod numbers;
 mod orphans;
 mod output;

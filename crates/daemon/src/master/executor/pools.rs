@@ -2,21 +2,19 @@
 
 use super::apply_error::PoolFault;
 use super::context::Context;
-use super::control::Rights;
 use super::counters::AllCounters;
 use super::effect::Effect;
 use super::generation::{Generation, Resources, closed};
 use super::handover::{Handover, Named};
 use super::opcache_cache;
 use super::prepare::Identities;
-use super::refused::Refused;
 use super::services::Services;
 use super::sites::Sites;
 use super::sources::Source;
 use super::worker::WorkerProcess;
 use forkyard_base::indexed::{Indexed, Keyed};
 use forkyard_base::tick::Tick;
-use forkyard_config::{Address, Config, Global, Listen, Pool, ProcessManager, Workers, Wrapped};
+use forkyard_config::{Address, Global, Listen, Pool, ProcessManager, Workers, Wrapped};
 use forkyard_core::master::action::{Figures, WakeOnAccept};
 use forkyard_core::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use forkyard_core::master::failed_starts::Errors;
@@ -42,7 +40,6 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -460,48 +457,6 @@ impl Pools {
         let left: Vec<Group> = left.collect();
         self.groups = groups;
         self.groups.extend(left);
-    }
-
-    /// Finds a pool of one application by its name or root, if these rights may restart it.
-    pub(in crate::master) fn pool_meant_by(
-        &self,
-        config: &Config,
-        rights: Rights,
-        name: &str,
-    ) -> Result<PoolId, Refused> {
-        let has_root = |pool: &Pool| {
-            let link = pool.release.as_ref().map(|release| release.link.as_path());
-            pool.application.root() == Some(Path::new(name)) || link == Some(Path::new(name))
-        };
-        let named = config.pools.iter().find(|pool| pool.name == name);
-        let mut there = config.pools.iter().filter(|pool| has_root(pool));
-        let pool = match (named, there.next(), there.next()) {
-            (Some(pool), ..) | (None, Some(pool), None) => pool,
-            (None, Some(one), Some(other)) => {
-                return Err(Refused::TwoPools {
-                    path: name.to_owned(),
-                    one: one.name.clone(),
-                    other: other.name.clone(),
-                });
-            }
-            (None, None, _) => return Err(Refused::NoPool(name.to_owned())),
-        };
-        if pool.applications.is_some() {
-            return Err(Refused::ManyApplications(name.to_owned()));
-        }
-        let mut present = self.by_id.of(&pool.name);
-        let found = present.find(|(_, running)| running.listener.is_some());
-        let Some((id, running)) = found else {
-            return Err(Refused::PoolDoesNotRun(name.to_owned()));
-        };
-        let generation = running.serving.and_then(|id| self.generations.get(&id));
-        let identity = generation.and_then(|generation| generation.settings.identity.as_ref());
-        match rights {
-            Rights::Own(uid) if identity.is_none_or(|identity| identity.uid != uid) => {
-                Err(Refused::NotYours("pool"))
-            }
-            Rights::Own(_) | Rights::All => Ok(id),
-        }
     }
 
     pub(in crate::master) fn remove_socket_files(&self) {
