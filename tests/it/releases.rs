@@ -144,6 +144,7 @@ pub(super) fn write_release(root: &Path, application: &Application, release: &st
 fn configuration(dir: &Path, application: &Application, settings: &str) -> String {
     let link = dir.join("current");
     let more = application.more.replace("LINK", &link.display().to_string());
+    let more = more.replace("DIR", &dir.display().to_string());
     let at_once = match settings.contains("gradual") {
         true => "",
         false => "gradual = []\n",

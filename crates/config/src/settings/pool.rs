@@ -222,6 +222,7 @@ section! {
             .in_php_fpm("none"),
         release_shared: Field<Texts> = key("release_shared", "list of paths", "none",
             "directories for all releases, such as uploads: a script of a release may be a link to a file below them. See [Scripts](../howto/deploy.md#scripts-of-a-release)")
+            .sample(Off(r#"["/srv/shop/shared"]"#))
             .in_php_fpm("none"),
         params_bytes: Field<Size> = key("limits.params_bytes", r#"size, `"4K"` to `"1G"`"#, r#"`"1M"`"#,
             "most bytes of the names and values of one request's parameters")

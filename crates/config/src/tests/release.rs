@@ -13,6 +13,7 @@ fn rules_of_releases() {
         release = "/srv/current"
         chroot = "/srv"
         ! 7:1: error: [pool www] release: a pool with chroot has no release; leave it out
+        ! 8:1: error: [pool www] chroot: "/srv" is not an existing directory; make it, or give another path
         release = "/srv/current"
         gradual = [10, 5]
         ! 8:1: error: [pool www] gradual: 5 is not a percentage after 10; give whole numbers from 1 to 99, each more than the one before, or []
