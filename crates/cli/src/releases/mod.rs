@@ -90,7 +90,7 @@ enum DeployError {
     NoDirectory(PathBuf),
     #[error("{} is not UTF-8; rename it", .0.display())]
     NotUtf8(PathBuf),
-    #[error("{} is the link {}, or a directory above; name the directory of a release", .0.display(), .1.display())]
+    #[error("{} leads to the link {}; name the directory of a release", .0.display(), .1.display())]
     Around(PathBuf, PathBuf),
     #[error("{0} has no release before the present one; name one: forkyard deploy {1} DIRECTORY")]
     NoLast(String, String),

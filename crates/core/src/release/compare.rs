@@ -17,7 +17,7 @@ mod window;
 
 use evidence::Evidence;
 use forkyard_protocol::routes::OTHER;
-use plain::Plain;
+use plain::{Deaths, Plain};
 use std::collections::BTreeMap;
 pub use sums::{Counts, Events, Pair, Second, Times};
 pub use verdict::{Figures, Verdict, Why};
@@ -90,6 +90,7 @@ pub struct Compare {
     timed: u64,
     /// All requests of this step.
     plain: Plain,
+    plain_deaths: Deaths,
 }
 
 impl Compare {
@@ -108,6 +109,7 @@ impl Compare {
             compared: 0,
             timed: 0,
             plain: Plain::default(),
+            plain_deaths: Deaths::default(),
         }
     }
 
@@ -123,7 +125,7 @@ impl Compare {
             route.times.renew();
             route.plain = Plain::default();
         }
-        self.plain = Plain::default();
+        (self.plain, self.plain_deaths) = (Plain::default(), Deaths::default());
         for whole in [&mut self.deaths, &mut self.fatal_lines] {
             if let Some(window) = whole.window.end() {
                 whole.evidence.add(&window, evidence::errors(&window));
@@ -136,10 +138,11 @@ impl Compare {
 
     /// Whether one question has so much evidence that a longer step would answer it.
     pub fn is_suspicious(&self) -> bool {
-        self.questions().any(|(route, why, _, evidence)| {
-            let enough = route.map_or(SUSPICIOUS, |_| SUSPICIOUS_ROUTE);
-            evidence.mean() >= enough && matters(why, &evidence.sums)
-        })
+        self.plain_deaths.doubts()
+            || self.questions().any(|(route, why, _, evidence)| {
+                let enough = route.map_or(SUSPICIOUS, |_| SUSPICIOUS_ROUTE);
+                evidence.mean() >= enough && matters(why, &evidence.sums)
+            })
     }
 
     /// Returns how many requests of the new generation were compared in this step, for failures and for times. A slow release
@@ -231,7 +234,9 @@ impl Compare {
                 new: of_requests(&all.new, of(&events.new)),
             }
         };
-        self.deaths.second(&with(|events| events.deaths), self.part);
+        let deaths = with(|events| events.deaths);
+        self.deaths.second(&deaths, self.part);
+        self.plain_deaths.second(&deaths);
         self.fatal_lines
             .second(&with(|events| events.fatal_lines), self.part);
         self.after_old_failure = match events.old.failed_starts {
@@ -290,6 +295,17 @@ impl Compare {
     }
 
     fn plain_verdict(&self) -> Verdict {
+        if self.plain_deaths.fails() {
+            let Pair { old, new } = &self.plain_deaths.sums;
+            return Verdict::RollBack {
+                route: None,
+                why: Why::Deaths,
+                figures: Pair {
+                    old: Figures::new(old),
+                    new: Figures::new(new),
+                },
+            };
+        }
         let routes = self.routes.iter().map(|(name, route)| (Some(name), &route.plain));
         let mut all = [(None, &self.plain)].into_iter().chain(routes);
         let failing = all.find(|(_, plain)| plain.fails());

@@ -41,6 +41,33 @@ impl Plain {
     }
 }
 
+/// Workers that died in a step.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Deaths {
+    /// Requests, and deaths as failures.
+    pub sums: Pair<Counts>,
+    /// Seconds with a death of the new generation.
+    seconds: u32,
+}
+
+impl Deaths {
+    pub(super) fn second(&mut self, second: &Pair<Counts>) {
+        self.sums.old.merge(&second.old);
+        self.sums.new.merge(&second.new);
+        self.seconds = self.seconds.saturating_add(u32::from(second.new.errors > 0));
+    }
+
+    /// Whether the new generation dies again and again, and the old one lives.
+    pub(super) fn fails(&self) -> bool {
+        self.seconds >= SECONDS && self.sums.old.errors == 0
+    }
+
+    /// Whether one more death would decide.
+    pub(super) fn doubts(&self) -> bool {
+        self.seconds + 1 >= SECONDS && self.sums.old.errors == 0
+    }
+}
+
 fn is_worse(sums: &Pair<Counts>) -> bool {
     let Pair { old, new } = sums;
     new.errors > 0
@@ -91,6 +118,33 @@ mod tests {
                 });
             }
             assert_eq!(plain.fails(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_generation_that_dies_again_and_again_fails() {
+        let deaths = |requests, errors| Counts {
+            requests,
+            errors,
+            ..Counts::default()
+        };
+        // Seconds with a death, deaths of the old generation in each; whether it doubts, and fails.
+        for (seconds, old, expected) in [
+            (1, 0, [false, false]),
+            (2, 0, [true, false]),
+            (3, 0, [true, true]),
+            (9, 1, [false, false]),
+        ] {
+            let mut plain = Deaths::default();
+            for _ in 0..seconds {
+                for new in [1, 0] {
+                    plain.second(&Pair {
+                        old: deaths(100, old),
+                        new: deaths(10, new),
+                    });
+                }
+            }
+            assert_eq!([plain.doubts(), plain.fails()], expected, "{seconds}, {old}");
         }
     }
 }
