@@ -208,7 +208,11 @@ fn remark(other: &Place) -> String {
 fn site(arguments: &Init) -> Result<Site, InitError> {
     let given = arguments.root.clone().unwrap_or_else(working_directory);
     let real = fs::canonicalize(&given).map_err(|error| InitError::Directory(given.clone(), error))?;
-    let link = link(&given).filter(|_| arguments.kind != Kind::Sites);
+    let link = match arguments.kind {
+        Kind::Sites => None,
+        Kind::Php => link(&given).or_else(|| link_above(&given)),
+        _ => link(&given),
+    };
     let has_releases = link.is_some();
     let root = link.unwrap_or(real);
     let web_user = connect::web_user().or_else(|| arguments.user.clone());
@@ -261,6 +265,14 @@ fn link(path: &Path) -> Option<PathBuf> {
         return None;
     }
     Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?))
+}
+
+/// Returns the path of a link to a PHP project, from its document root.
+fn link_above(documents: &Path) -> Option<PathBuf> {
+    let path = std::path::absolute(documents).ok()?;
+    let above = link(path.parent()?)?;
+    let expected = documents_of(&above);
+    (path.file_name()? == expected.strip_prefix('/')?).then_some(above)
 }
 
 /// Returns the directories that the web server serves itself.
@@ -439,6 +451,18 @@ mod tests {
             ("missing", &None),
         ] {
             assert_eq!(&link(&base.join(path)), expected, "{path}");
+        }
+        for name in ["public", "other"] {
+            fs::create_dir(base.join("shop/current").join(name)).unwrap();
+        }
+        fs::write(base.join("shop/current/public/index.php"), "").unwrap();
+        for (path, expected) in [
+            ("shop/current/public", &current),
+            ("shop/current/public/", &current),
+            ("shop/current/other", &None),
+            ("shop/releases/1/public", &None),
+        ] {
+            assert_eq!(&link_above(&base.join(path)), expected, "{path}");
         }
     }
 
