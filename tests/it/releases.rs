@@ -354,7 +354,7 @@ fn what_can_not_be_a_release_is_refused_with_the_remedy() {
         assert_eq!(code, expected, "{release}: {text}");
         assert_contains(&text, part);
     }
-    // What can't become a link keeps a deployment from its start.
+    // A directory at a link's place keeps a deployment from its start.
     for name in ["current.next", "current.last"] {
         let path = shop.daemon.write(name, "");
         let (code, text) = shop.deploy(&[&shop.release("2")]);
@@ -464,7 +464,7 @@ fn a_node_application_is_started_as_its_release_says() {
     let (code, text) = shop.daemon.said(&["reload"]);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(shop.answer_at("current"), "2 2 2");
-    // Nothing starts it.
+    // A release without a command is refused.
     fs::remove_file(shop.daemon.dir.join("releases/3/app.js")).expect("remove");
     let (code, text) = shop.deploy(&[&shop.release("3")]);
     assert_eq!(code, 78, "{text}");

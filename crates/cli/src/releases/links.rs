@@ -102,7 +102,7 @@ impl Links {
     /// Shows the static files of the release that is deployed.
     ///
     /// # Errors
-    /// [`Links::serve`] would fail, too.
+    /// [`Links::serve`] would fail.
     pub(super) fn announce(&self, release: &Path) -> Result<(), LinkError> {
         let last = self.beside(LAST);
         let present = beneath::entry_in(self.directory.as_fd(), &last);

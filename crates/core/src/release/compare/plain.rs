@@ -1,6 +1,6 @@
 //! Failures that need no bet: most requests of the new generation fail, for several seconds, and hardly any of the old one.
 //!
-//! Bets are careful with a client that sends many requests at once. So they need more seconds than a short step may have, or
+//! Bets are careful with a client that sends many requests at once, and need more seconds than a short step may have, or
 //! than the load may last.
 
 use super::sums::{Counts, Pair};
@@ -8,7 +8,7 @@ use super::sums::{Counts, Pair};
 /// Requests of each generation.
 const ENOUGH_NEW: u64 = 30;
 const ENOUGH_OLD: u64 = 10;
-/// Seconds in which the new generation failed, at least, and as a part of the seconds in which it had requests: a client's
+/// Seconds in which the new generation failed, at least, and as a part of the seconds when it had requests: a client's
 /// burst is within one or two of many.
 const SECONDS: u32 = 3;
 const OF_SECONDS: (u32, u32) = (3, 4);
