@@ -36,7 +36,6 @@ mod lanes;
 mod logs;
 mod make;
 mod meant;
-mod meant;
 mod numbers;
 mod orphans;
 mod output;
