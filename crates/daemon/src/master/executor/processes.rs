@@ -3,6 +3,7 @@
 use super::crashes::{OomKills, Reported};
 use super::helper_id::HelperId;
 use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
+use forkyard_sys::process;
 use nix::sys::signal::Signal;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -70,8 +71,11 @@ impl Processes {
         self.early_deaths.push_back((pid, ended));
     }
 
+    /// Returns how a process ended before its preloader named it. A child with this pid is another process: the kernel gives pids
+    /// again, and orphans that ended stay in the list.
     pub(super) fn early_death(&mut self, pid: i32) -> Option<Ended> {
-        let at = self.early_deaths.iter().position(|(dead, _)| *dead == pid)?;
-        self.early_deaths.remove(at).map(|(_, ended)| ended)
+        let at = self.early_deaths.iter().rposition(|(dead, _)| *dead == pid)?;
+        let ended = self.early_deaths.remove(at).map(|(_, ended)| ended);
+        ended.filter(|_| !process::is_child(pid))
     }
 }
