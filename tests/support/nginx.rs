@@ -60,6 +60,10 @@ impl Nginx {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
+    pub fn workers(&self) -> Vec<u32> {
+        super::process::children(self.child.id())
+    }
+
     pub fn errors(&self) -> String {
         fs::read_to_string(self.dir.path().join("error.log")).unwrap_or_default()
     }

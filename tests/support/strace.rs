@@ -95,6 +95,10 @@ impl Failing {
     }
 
     pub fn wait_until_held(&self, call: i64) {
+        until("a call that is held", || self.holds(call).then_some(()));
+    }
+
+    pub fn holds(&self, call: i64) -> bool {
         let tracer = self.strace.id().to_string();
         let is_held = |pid: u32| {
             let words = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
@@ -102,11 +106,9 @@ impl Failing {
                 && words.split(' ').next() == Some(&call.to_string())
                 && process::status_line(pid, "TracerPid").as_ref() == Some(&tracer)
         };
-        until("a call that is held", || {
-            let all = std::fs::read_dir("/proc").expect("/proc").map_while(Result::ok);
-            let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-            pids.into_iter().any(is_held).then_some(())
-        });
+        let all = std::fs::read_dir("/proc").expect("/proc").map_while(Result::ok);
+        let mut pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.any(is_held)
     }
 
     pub fn count(&self) -> usize {

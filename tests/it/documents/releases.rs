@@ -96,7 +96,7 @@ fn a_site_has_the_assets_of_three_releases_and_reaches_the_application() {
         assert_contains(&pool, &format!("\nrelease = \"{}\"\n", link.display()));
         let daemon = Daemon::start(|dir| with_control(dir) + &settle_toml(&pool, dir));
         let port = free_port();
-        let _nginx = Nginx::start("return 404;", &settle_nginx(&site, &daemon.dir, port));
+        let nginx = Nginx::start("return 404;", &settle_nginx(&site, &daemon.dir, port));
         let get = |path: &str| {
             let url = format!("http://127.0.0.1:{port}{path}");
             curl(&["-w", " %{http_code}", "--path-as-is", &url])
@@ -143,5 +143,30 @@ fn a_site_has_the_assets_of_three_releases_and_reaches_the_application() {
         ] {
             assert_eq!(get(&format!("{url}{path}")), expected, "{case}");
         }
+        // The links move after nginx has found a file and before it opens that.
+        for (_, url) in kind.files {
+            point(&shop, ["3", "3", "2"]);
+            let hold = |pid: u32| strace::Failing::hold(pid, &shop, "openat", 3000);
+            let held: Vec<_> = nginx.workers().into_iter().map(hold).collect();
+            let said = std::thread::scope(|scope| {
+                let asked = scope.spawn(|| get(&format!("{url}/only-3.css")));
+                wait_until("a file that is opened", || {
+                    held.iter().any(|each| each.holds(nix::libc::SYS_openat))
+                });
+                point(&shop, ["1", "1", "3"]);
+                asked.join().expect("an answer")
+            });
+            assert_eq!(said, "asset 3 200", "{case} {url}");
+            held.into_iter().for_each(strace::Failing::end);
+        }
     });
+}
+
+/// Points the links to the release in service, the next one, and the one before.
+fn point(shop: &Path, releases: [&str; 3]) {
+    for (name, release) in ["current", "current.next", "current.last"].iter().zip(releases) {
+        let new = shop.join("new");
+        symlink(format!("releases/{release}"), &new).expect("a link");
+        fs::rename(new, shop.join(name)).expect("rename");
+    }
 }

@@ -147,6 +147,12 @@ const SITES: &str = r#"
 /// The links beside that to the release in service, and the names of their locations.
 const OTHERS: [(&str, &str); 2] = [("next", NEXT), ("last", LAST)];
 
+/// Returns the directives that look for a file in the release in service, and then in the others. The link may move after nginx has
+/// found the file and before nginx opens it.
+fn search(files: &str, end: &str) -> String {
+    format!("try_files {files} @next{end};\n        error_page 404 = @next{end};")
+}
+
 /// Quotes a path for nginx if necessary.
 fn nginx_word(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -189,12 +195,20 @@ impl Site {
         };
         let front = "/index.php?$query_string";
         let (first, check, others) = match self.has_releases {
-            true => ("@next", "", self.others("", &self.documents, "$uri", front)),
-            false => (front, "try_files $uri =404;\n        ", String::new()),
+            true => (
+                search("$uri $uri/", ""),
+                "",
+                self.others("", &self.documents, "$uri", front),
+            ),
+            false => (
+                format!("try_files $uri $uri/ {front};"),
+                "try_files $uri =404;\n        ",
+                String::new(),
+            ),
         };
         format!(
-            "    root {root};\n    index index.php index.html;\n{NO_DOT_FILES}{secrets}\n    location / {{\n        try_files $uri \
-             $uri/ {first};\n    }}\n{others}\n    location ~ \\.php$ {{\n        {check}\
+            "    root {root};\n    index index.php index.html;\n{NO_DOT_FILES}{secrets}\n    location / {{\n        {first}\n    \
+             }}\n{others}\n    location ~ \\.php$ {{\n        {check}\
              {PARAMETERS}\n        fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n        \
              fastcgi_pass unix:{socket};\n    }}\n"
         )
@@ -227,23 +241,26 @@ impl Site {
             let root = nginx_word(root);
             let file = format!("/{gathered}$name");
             let (first, others) = match self.has_releases {
-                true => ("@next_static", self.others("_static", "", &file, "@app")),
-                false => ("@app", String::new()),
+                true => (
+                    search(&file, "_static"),
+                    self.others("_static", "", &file, "@app"),
+                ),
+                false => (format!("try_files {file} @app;"), String::new()),
             };
             text += &format!(
                 "\n    # What manage.py collectstatic has gathered: STATIC_ROOT = BASE_DIR / \"{gathered}\".\n    location ~ \
-                 ^/static(?<name>/.+)$ {{\n        root {root};\n        try_files {file} {first};\n    }}\n{others}"
+                 ^/static(?<name>/.+)$ {{\n        root {root};\n        {first}\n    }}\n{others}"
             );
         }
         if has.public {
             let public = nginx_word(&format!("{root}/public"));
             let (first, others) = match self.has_releases {
-                true => ("@next", self.others("", "/public", "$uri", "@app")),
-                false => ("@app", String::new()),
+                true => (search("$uri", ""), self.others("", "/public", "$uri", "@app")),
+                false => ("try_files $uri @app;".to_owned(), String::new()),
             };
             text += &format!(
                 "\n    # Files in the directory public are served without the application.\n    location / {{\n        \
-                 root {public};\n        {upgrade}try_files $uri {first};\n    }}\n{others}"
+                 root {public};\n        {upgrade}{first}\n    }}\n{others}"
             );
         } else {
             text += &format!("\n    location / {{\n        {upgrade}{pass}\n    }}\n");

@@ -1,4 +1,4 @@
-//! The three links beside each other: to the release in service, to the one that is deployed, and to the one before.
+//! The three links beside each other: to the release in service, to the one that is or was deployed, and to the one before.
 
 use forkyard_config::release::{LAST, NEXT};
 use forkyard_sys::beneath::{self, Entry, FileForm};
@@ -112,14 +112,13 @@ impl Links {
         self.put(&self.beside(NEXT), release)
     }
 
-    /// Moves the links once the release is in service. `before`: the release until then.
+    /// Moves the links once the release is in service. `before`: the release until then. The link to the one that was deployed
+    /// stays: a web server may have looked at the others before they were moved.
     pub(super) fn serve(&self, release: &Path, before: Option<&Path>) -> Result<(), LinkError> {
         if let Some(before) = before.filter(|before| *before != release) {
             self.put(&self.beside(LAST), before)?;
         }
-        self.put(&self.name, release)?;
-        self.give_up(release);
-        Ok(())
+        self.put(&self.name, release)
     }
 
     /// Removes the link to the release that is deployed, unless it names another one by now.
@@ -172,14 +171,14 @@ mod tests {
             );
             links.serve(&two, Some(&one)).unwrap();
             let names = ["current", "current.last", "current.next"];
-            let expected = [Some(written("r/2")), Some(written("r/1")), None];
+            let expected = [Some(written("r/2")), Some(written("r/1")), Some(written("r/2"))];
             assert_eq!(names.map(|name| target(&directory, name)), expected);
             assert_eq!(links.last().unwrap(), Some(one.clone()));
             // The same release again: the one before stays.
             links.announce(&two).unwrap();
             links.serve(&two, Some(&two)).unwrap();
             assert_eq!(names.map(|name| target(&directory, name)), expected);
-            assert_eq!(fs::read_dir(&path).unwrap().count(), 3, "nothing else is left");
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 4, "nothing else is left");
         }
     }
 
