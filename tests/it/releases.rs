@@ -4,6 +4,7 @@ mod disturbed;
 mod gradual;
 mod parts;
 mod scripts;
+mod soak;
 pub(super) mod visitors;
 
 use crate::support::prelude::*;

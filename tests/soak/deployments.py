@@ -41,6 +41,7 @@ BLOCK = 10
 GRADUAL_ROUND, WSGI_ROUND = 4, 9
 PROBLEMS = ("lost", "mixed", "stale", "missing", "wrong")
 PART, LISTED = re.compile(r"^part (\w+) (\d+)$", re.M), re.compile(r"^asset (\S+)$", re.M)
+REPORT = re.compile(r"\(error (\w+)\)")
 SIGNALLED = re.compile(r"exited on signal|was sent")
 # What nginx says of files that it looks for in another release next.
 EXPECTED = re.compile(r"No such file or directory")
@@ -353,6 +354,9 @@ class Deployments:
         if code != 0:
             site.now = before
             self.failures.append(f"{site.name} {number} {how}: {said}")
+            for report in REPORT.findall(said):
+                self.failures.append(self.command("error", report)[1])
+            print(self.failures[-1], flush=True)
             return
         site.now = Now(number, before.serving, None)
         self.times["gradual" if is_gradual else "at once"].append(took)
