@@ -105,7 +105,7 @@ impl Stand {
         ["current", "current.next", "current.last"].map(|name| self.shop.link(name))
     }
 
-    /// Asserts that a deployment has ended with this release in service. `next`: a link that was left behind.
+    /// Asserts that a deployment has ended with this release in service. `next`: what `current.next` names.
     #[track_caller]
     fn rests(&mut self, release: &'static str, next: Option<&str>, what: &str) {
         if release != self.now.0 {
@@ -162,7 +162,7 @@ fn disturb(name: &str, manager: &'static str) {
     let first = stand.share("2", 10);
     stand.begin("3", &["--at-once"]).ends(Some(0), "is in service");
     first.ends(Some(75), "was replaced by a newer deployment");
-    stand.rests("3", None, "replaced");
+    stand.rests("3", Some("3"), "replaced");
 
     // It waits for one that has half of them. A rollback takes that back.
     stand.configure(AT_50);
@@ -176,7 +176,7 @@ fn disturb(name: &str, manager: &'static str) {
     assert_eq!(code, Some(0), "{text}");
     first.ends(Some(70), "was taken back: an operator asked for it");
     second.ends(Some(0), "is in service");
-    stand.rests("1", None, "waited");
+    stand.rests("1", Some("1"), "waited");
 
     let first = stand.share("2", 50);
     let (code, text) = stand.shop.daemon.said(&["rollback", "shop", "--wait"]);
@@ -205,7 +205,7 @@ fn disturb(name: &str, manager: &'static str) {
     process::signal(master, Signal::SIGKILL);
     stand.shop.daemon.next_kept_master(master);
     first.ends(Some(0), "releases/3 is in service");
-    stand.rests("3", None, "the master is killed");
+    stand.rests("3", Some("3"), "the master is killed");
 
     stand.configure(AT_50);
     let first = stand.share("2", 50);
@@ -213,7 +213,7 @@ fn disturb(name: &str, manager: &'static str) {
     let (code, text) = stand.shop.daemon.said(&["upgrade"]);
     assert_eq!(code, Some(0), "{text}");
     first.ends(Some(0), "releases/2 is in service");
-    stand.rests("2", None, "upgraded");
+    stand.rests("2", Some("2"), "upgraded");
     stand.end();
 }
 
