@@ -165,7 +165,7 @@ mod tests {
         link("r/2/x.php", "r/1/two.php");
         link("shared/storage", "r/1/storage");
         link("other", "real/storage/away");
-        link("public/x.php", "r/1/again.php");
+        link("r/1/public/x.php", "r/1/again.php");
         let [one, two, current] =
             ["r/1", "r/2", "current"].map(|name| base.join(name).into_os_string().into_encoded_bytes());
         let map = Map::new(&current, &one, [&two[..]]);

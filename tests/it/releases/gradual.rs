@@ -91,7 +91,9 @@ fn a_release_that_always_fails_is_taken_back_though_the_load_is_short() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let deployment = command.spawn().expect("a deployment");
         let visitors = Visitors::start(&shop, &["/"], 2, is_kept);
-        wait_until("failures for three seconds", || visitors.seen("500") >= 200);
+        wait_until("failures for three seconds", || {
+            visitors.seen("500") >= 200 || shop.daemon.log().contains("was taken back")
+        });
         visitors.end();
         let output = deployment.wait_with_output().expect("a command");
         assert_eq!(output.status.code(), Some(70), "{}", daemon_told(&output));

@@ -144,7 +144,7 @@ mod tests {
         let (_, rest) = rest.split_once(": ").expect("figures");
         assert_eq!(
             begin,
-            "  release /srv/1? (/srv/current)\n  /srv/3 gets 10 % of the requests"
+            "  release /srv/1? (/srv/current)\n  /srv/3 gets 10 % of the requests,"
         );
         assert_eq!(
             rest,
