@@ -51,7 +51,7 @@ impl Shop {
     }
 
     fn command(&self, words: &[&str], release: &str) -> Command {
-        let mut command = forkyard(words, &self.daemon.dir);
+        let mut command = with_signals(&forkyard(words, &self.daemon.dir));
         command.arg(self.release(release));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command

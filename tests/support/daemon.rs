@@ -102,6 +102,15 @@ pub fn forkyard(arguments: &[&str], dir: &Path) -> Command {
     command
 }
 
+/// The command, which a background job's ignored signals do not concern.
+pub fn with_signals(command: &Command) -> Command {
+    let mut with = Command::new("env");
+    with.arg("--default-signal")
+        .arg(command.get_program())
+        .args(command.get_args());
+    with
+}
+
 /// All that a command wrote.
 pub fn told(output: &Output) -> String {
     text_of(&[&output.stdout[..], &output.stderr].concat())

@@ -2,7 +2,7 @@
 
 pub use super::daemon::{
     Daemon, application_in, directory, folder, forkyard, make_writable, php_pool, pool, said_by, told,
-    with_control,
+    with_control, with_signals,
 };
 pub use super::fcgi::{Answer, Client, Params};
 pub use super::nginx::{Nginx, curl, free_port, upload};

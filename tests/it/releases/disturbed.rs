@@ -67,7 +67,7 @@ impl Stand {
     fn begin(&self, release: &'static str, more: &[&str]) -> Deploying {
         let directory = self.shop.release(release);
         let words = [&["deploy", "shop", &directory], more].concat();
-        let mut command = forkyard(&words, &self.shop.daemon.dir);
+        let mut command = with_signals(&forkyard(&words, &self.shop.daemon.dir));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Deploying {
             child: command.spawn().expect("a deployment"),

@@ -3,6 +3,7 @@
 use super::Page;
 use super::bench::{Bench, NAMED, STATIC};
 use crate::support::prelude::*;
+use std::os::unix::fs::symlink;
 
 const NO_FILE: &str = "(2: No such file or directory) while connecting to upstream";
 const NO_PERMISSION: &str = "(13: Permission denied) while connecting to upstream";
@@ -244,6 +245,7 @@ fn scripts(page: &mut Page) {
         fault,
         (cure, "/folder.php"),
     );
+    leads_out(page, &mut bench);
     bench.script("white.php", "lost_function();");
     let cure = |bench: &mut Bench| {
         bench.configure(STATIC, "php_flag = { display_errors = true }");
@@ -256,6 +258,27 @@ fn scripts(page: &mut Page) {
     page.cure(white, "php_flag = { display_errors = true }");
     let causes = ["PHP message:", "Uncaught"];
     page.drive((white, &causes), &mut bench, fault, (cure, "/white.php"));
+}
+
+/// A link in a release to a file elsewhere.
+fn leads_out(page: &mut Page, bench: &mut Bench) {
+    let (shared, link) = (bench.dir.join("shared"), bench.dir.join("current"));
+    fs::create_dir(&shared).expect("mkdir");
+    fs::write(shared.join("leads.php"), "<?php echo 'served';").expect("a script");
+    symlink(shared.join("leads.php"), bench.dir.join("html/leads.php")).expect("a link");
+    symlink("html", &link).expect("a link");
+    let released = format!("{STATIC}release = {:?}\n", link.display().to_string());
+    bench.configure(&released, "");
+    bench.reload();
+    let cure = |bench: &mut Bench| {
+        let own = format!("release_shared = [{:?}]\n", shared.display().to_string());
+        bench.configure(&format!("{released}{own}"), "");
+        bench.reload();
+    };
+    let fault = |bench: &Bench| bench.ask("/leads.php");
+    page.cure("Access denied.", "release_shared");
+    let causes = ["leads out of its release and release_shared"];
+    page.drive(("Access denied.", &causes), bench, fault, (cure, "/leads.php"));
 }
 
 fn starts(page: &mut Page) {
