@@ -224,7 +224,12 @@ fn a_command_that_ends_early_takes_its_deployment_back() {
 fn a_release_in_service_goes_back_if_its_command_is_killed_before_the_link_moves() {
     let shop = Shop::start("real");
     assert_eq!(shop.page(), "1");
-    // A worker that does not leave keeps the command waiting.
+    // An idle worker that does not leave keeps the command waiting.
+    wait_until("an idle worker", || {
+        let status = shop.daemon.status(&["shop"]);
+        let workers = &status["pools"][0]["generations"][0]["workers"];
+        workers[0]["stage"] == "Idle"
+    });
     let old = shop.daemon.workers("shop");
     old.iter().for_each(|pid| process::signal(*pid, Signal::SIGSTOP));
     let mut child = shop.command(&["deploy", "shop"], "2").spawn().expect("forkyard");
