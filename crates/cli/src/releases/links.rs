@@ -1,4 +1,4 @@
-//! The three links beside each other: to the release in service, to the one that is or was deployed, and to the one before.
+//! The three links of a pool: to the release in service, to the release under deployment, and to the release before.
 
 use forkyard_config::release::{LAST, NEXT};
 use forkyard_sys::beneath::{self, Entry, FileForm};
