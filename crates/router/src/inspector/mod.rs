@@ -8,7 +8,7 @@
 //! * [`protocol`]: questions and answers.
 //! * [`queue`]: assigns inspections to child processes and handles blocked ones.
 //! * [`find`]: inspects a directory.
-//! * [`releases`]: finds the link to the release in service.
+//! * `releases`: finds the link to the release in service.
 //! * [`pool`]: derives an application's pool from an answer.
 
 mod ancestors;

@@ -208,6 +208,7 @@ impl Executor {
                     self.applications.forget_application(pool);
                     self.deployments.closed(pool);
                     context.pools.sites.end_router(pool);
+                    self.applications.forget_looks(|_, router| router == pool);
                 }
                 Effect::PoolConfigured(it) => {
                     let wanted = it.settings.pages.status_listen.as_deref();

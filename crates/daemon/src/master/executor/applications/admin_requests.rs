@@ -286,6 +286,7 @@ impl Applications {
         self.statuses
             .retain(|status| status.asker != StatusAsker::Session(session));
         self.restarts.retain(|restart| restart.asker != session);
+        self.forget_looks(|asker, _| asker == session);
         for app_pool in self.routers.values_mut() {
             for asked in app_pool.asked.values_mut() {
                 if *asked == Asker::Lease(Some(session)) {

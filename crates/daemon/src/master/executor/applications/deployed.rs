@@ -35,9 +35,17 @@ pub(in crate::master) struct Looked {
 
 type Trial = (SiteId, DeploymentId, Result<(), String>);
 
+#[derive(Debug)]
+struct PendingLook {
+    asker: u64,
+    router: PoolId,
+    link: PathBuf,
+    request: SiteRequest,
+}
+
 #[derive(Debug, Default)]
 pub(in crate::master) struct Deployed {
-    looks: BTreeMap<u64, (u64, SiteRequest)>,
+    looks: BTreeMap<u64, PendingLook>,
     last: u64,
     looked: VecDeque<Looked>,
     pub(super) trials: VecDeque<Trial>,
@@ -51,11 +59,11 @@ impl Deployed {
         found: &Result<FoundApplication, String>,
         router: PoolId,
     ) -> bool {
-        if let Some((asker, request)) = self.looks.remove(&number) {
+        if let Some(look) = self.looks.remove(&number) {
             self.looked.push_back(Looked {
-                asker,
+                asker: look.asker,
                 router,
-                request,
+                request: look.request,
                 found: found.clone(),
             });
         }
@@ -100,20 +108,47 @@ impl Applications {
         asker: u64,
         request: SiteRequest,
     ) -> bool {
-        let Some(app_pool) = self.routers.get(&router) else {
-            return false;
-        };
-        if self.deployed.looks.len() >= MOST_LOOKS {
+        if self.deployed.looks.len() >= MOST_LOOKS || !self.routers.contains_key(&router) {
             return false;
         }
         self.deployed.last += 1;
         let number = LOOKS + self.deployed.last;
-        match &request {
-            SiteRequest::Releases => app_pool.look_at(number, link, None),
-            SiteRequest::Deploy { release, .. } => app_pool.look_at(number, release, Some(link)),
-        }
-        self.deployed.looks.insert(number, (asker, request));
+        let look = PendingLook {
+            asker,
+            router,
+            link: link.to_owned(),
+            request,
+        };
+        self.deployed.looks.insert(number, look);
+        self.ask_inspector(number);
         true
+    }
+
+    /// Repeats the questions that an inspector has not answered to its successor.
+    pub(super) fn look_again(&self, router: PoolId) {
+        let looks = self.deployed.looks.iter();
+        let own = looks.filter(|(_, look)| look.router == router);
+        own.for_each(|(number, _)| self.ask_inspector(*number));
+    }
+
+    fn ask_inspector(&self, number: u64) {
+        let Some(look) = self.deployed.looks.get(&number) else {
+            return;
+        };
+        let Some(app_pool) = self.routers.get(&look.router) else {
+            return;
+        };
+        match &look.request {
+            SiteRequest::Releases => app_pool.look_at(number, &look.link, None),
+            SiteRequest::Deploy { release, .. } => app_pool.look_at(number, release, Some(&look.link)),
+        }
+    }
+
+    /// Forgets the questions about a pool that is gone, and of commands that have ended.
+    pub(in crate::master::executor) fn forget_looks(&mut self, is_over: impl Fn(u64, PoolId) -> bool) {
+        self.deployed
+            .looks
+            .retain(|_, look| !is_over(look.asker, look.router));
     }
 
     /// Starts a release, and answers with the trial.

@@ -232,7 +232,12 @@ impl Applications {
         };
         let is_router = id == HelperId::Router(pool);
         match step {
-            HelperStep::Start => return app_pool.start(context, id),
+            HelperStep::Start => {
+                app_pool.start(context, id)?;
+                if !is_router {
+                    self.look_again(pool);
+                }
+            }
             HelperStep::Ask(limit) => {
                 app_pool.say(&context.helpers, &ToRouter::Finish(Some(limit)), Vec::new());
             }
