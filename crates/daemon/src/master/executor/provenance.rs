@@ -1,5 +1,6 @@
 //! The sources of a generation and their changes ([`forkyard_core::master::reload_diff`] decides what follows).
 
+use super::context::Context;
 use super::generation::Generation;
 use super::handover::Handover;
 use super::make::Facts;
@@ -14,6 +15,16 @@ use forkyard_protocol::handover::document::Had;
 use forkyard_runtimes::php::files::{Fingerprint, FingerprintCache, Origin};
 use forkyard_runtimes::php::settings as php_settings;
 use forkyard_worker::Settings;
+
+impl Context {
+    /// Keeps what a generation's preloader says of itself, also for the next master.
+    pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
+        if let Some(generation) = self.pools.generations.get(&id) {
+            self.handover.pool_changed(generation.pool);
+        }
+        self.pools.note_facts(id, facts);
+    }
+}
 
 impl Pools {
     pub(super) fn had(&self, pool: &RunningPool) -> Option<Had> {
@@ -43,7 +54,7 @@ impl Pools {
         reload_diff::kept(known.map(|(id, it)| (id, services.difference(it, settings, extent, fingerprints))))
     }
 
-    pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
+    fn note_facts(&mut self, id: GenerationId, facts: Facts) {
         if let Some(generation) = self.generations.get_mut(&id) {
             generation.make.is_code_cached = facts.is_code_cached;
             generation.make.powered_by = facts.powered_by;

@@ -52,6 +52,7 @@ impl Preloaders {
         generation
             .make
             .begin(source.fingerprint, !generation.slots.is_empty());
+        context.handover.pool_changed(generation.pool);
         let problem = generation.read_env_file().err().map(|error| error.to_string());
         let secrets = generation.secrets();
         let loads_in_workers = generation.make.connected_to.is_some();

@@ -232,7 +232,7 @@ impl Preloaders {
             } else if is_zygote {
                 self.zygote_serves(context, id, facts.clone());
             } else {
-                context.pools.note_facts(id, facts.clone());
+                context.note_facts(id, facts.clone());
                 context.services.tell(Event::PreloaderReady(id));
             }
         }

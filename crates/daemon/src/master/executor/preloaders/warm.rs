@@ -100,7 +100,7 @@ impl Preloaders {
 
     /// A generation's zygote is ready: starts the warm-up, or reports the generation ready.
     pub(super) fn zygote_serves(&mut self, context: &mut Context, id: GenerationId, facts: Facts) {
-        context.pools.note_facts(id, facts);
+        context.note_facts(id, facts);
         let begun = self.warm_up(context, id).unwrap_or_else(|error| {
             log::error!("[pool {}] warm-up: {error}", context.pools.generation_name(id));
             false

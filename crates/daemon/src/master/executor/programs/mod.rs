@@ -123,7 +123,7 @@ impl Programs {
             is_code_cached: true,
             ..Facts::default()
         };
-        context.pools.note_facts(id, facts);
+        context.note_facts(id, facts);
         let Some(generation) = context.pools.generations.get_mut(&id) else {
             return Ok(());
         };
