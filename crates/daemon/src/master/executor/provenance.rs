@@ -17,7 +17,7 @@ use forkyard_runtimes::php::settings as php_settings;
 use forkyard_worker::Settings;
 
 impl Context {
-    /// Keeps what a generation's preloader says of itself, also for the next master.
+    /// Keeps the facts of a generation's preloader, also for the next master.
     pub(super) fn note_facts(&mut self, id: GenerationId, facts: Facts) {
         if let Some(generation) = self.pools.generations.get(&id) {
             self.handover.pool_changed(generation.pool);
