@@ -18,13 +18,6 @@ pub(super) enum LinkError {
     System(PathBuf, #[source] Error),
 }
 
-/// Returns the path of another of the three links.
-pub(super) fn beside(link: &Path, end: &str) -> PathBuf {
-    let mut name = link.file_name().unwrap_or_default().to_owned();
-    name.push(end);
-    link.with_file_name(name)
-}
-
 /// The directory of the links, opened without following one.
 pub(super) struct Links {
     directory: OwnedFd,

@@ -7,7 +7,7 @@ mod progress;
 use super::control::{CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, answer, tell, unexpected};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use clap::Args;
-use forkyard_config::release::LAST;
+use forkyard_config::release::{LAST, beside};
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_protocol::release::{Deployment, Outcome, PoolReleases, UnderWay};
 use forkyard_sys::clock;
@@ -467,7 +467,7 @@ fn shown(arguments: &Releases) -> CommandResult {
 /// Describes the links, as far as the caller may read them.
 fn linked(pool: &PoolReleases) -> String {
     let mut text = String::new();
-    let last = links::beside(&pool.link, LAST).canonicalize();
+    let last = beside(&pool.link, LAST).canonicalize();
     if let Some(last) = last.ok().filter(|last| Some(last) != pool.release.as_ref()) {
         let _ = writeln!(text, "  before: {}", last.display());
     }

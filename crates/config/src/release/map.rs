@@ -7,7 +7,15 @@ pub const NEXT: &str = ".next";
 pub const LAST: &str = ".last";
 
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+
+/// Returns the path of another of the three links.
+pub fn beside(link: &Path, end: &str) -> PathBuf {
+    let mut name = OsString::from(link);
+    name.push(end);
+    PathBuf::from(name)
+}
 
 /// A path, and whether a link or a known release contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]

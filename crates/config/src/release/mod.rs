@@ -4,7 +4,7 @@ mod map;
 mod request;
 mod settings;
 
-pub use map::{LAST, Map, Mapped, MappedList, NEXT};
+pub use map::{LAST, Map, Mapped, MappedList, NEXT, beside};
 pub use request::{Request, after_proxy, map_request};
 use serde::{Deserialize, Serialize};
 pub use settings::in_release;

@@ -4,9 +4,8 @@ use super::ancestors;
 use super::find::{Terms, real_below};
 use super::find_error::FindError;
 use forkyard_base::origin::Mark;
-use forkyard_config::release::{LAST, NEXT};
+use forkyard_config::release::{LAST, NEXT, beside};
 use forkyard_sys::beneath::{self, FileForm};
-use std::ffi::OsString;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -43,11 +42,7 @@ pub(super) fn find(root: &Path, terms: &Terms) -> Option<ReleaseLink> {
     let above = real.ancestors().skip(1).take(MOST_LEVELS);
     let above = above.take_while(|directory| real_below(directory, &terms.directories).is_some());
     let link = above.map(|directory| directory.join(name)).find(|link| {
-        let names_it = |end: &str| {
-            with_end(link, end)
-                .canonicalize()
-                .is_ok_and(|named| named == real)
-        };
+        let names_it = |end: &str| beside(link, end).canonicalize().is_ok_and(|named| named == real);
         is_link(link) && ["", NEXT, LAST].into_iter().any(names_it)
     });
     Some(ReleaseLink {
@@ -58,12 +53,6 @@ pub(super) fn find(root: &Path, terms: &Terms) -> Option<ReleaseLink> {
 
 fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
-}
-
-fn with_end(link: &Path, end: &str) -> PathBuf {
-    let mut name = OsString::from(link);
-    name.push(end);
-    PathBuf::from(name)
 }
 
 /// Checks that nobody else could have put the link there: the application runs as `owner`.

@@ -9,7 +9,7 @@ use super::generation::Generation;
 use super::pools::Pools;
 use super::provenance::is_alike;
 use forkyard_config::node_command;
-use forkyard_config::release::{LAST, Map, NEXT, Release, in_release};
+use forkyard_config::release::{LAST, Map, NEXT, Release, beside, in_release};
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_sys::identity::{self, Identity, become_user};
@@ -17,7 +17,6 @@ use forkyard_sys::process::{self, Finding};
 use forkyard_worker::{RestartMark, Settings};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
-use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -327,16 +326,11 @@ impl Look<'_> {
 
     fn look_now(&self, uid: u32) -> Result<Found, ReleaseFault> {
         let Look { link, wanted, by, .. } = *self;
-        let with_end = |end: &str| {
-            let mut name = OsString::from(link);
-            name.push(end);
-            PathBuf::from(name)
-        };
         let not_there = |path: &Path| ReleaseFault::NotThere {
             path: path.to_owned(),
             uid,
         };
-        let links = [link.to_owned(), with_end(NEXT), with_end(LAST)];
+        let links = [link.to_owned(), beside(link, NEXT), beside(link, LAST)];
         let known = links.iter().filter_map(|link| link.canonicalize().ok());
         let known: Vec<PathBuf> = known.filter(|path| path.to_str().is_some()).collect();
         let named = match (wanted, fs::symlink_metadata(link)) {
