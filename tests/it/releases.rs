@@ -4,8 +4,10 @@ mod disturbed;
 mod gradual;
 mod parts;
 mod scripts;
+mod slower;
 mod soak;
 pub(super) mod visitors;
+mod workers;
 
 use crate::support::prelude::*;
 use std::os::unix::fs::{lchown, symlink};

@@ -1,6 +1,6 @@
 //! The autopilot's choice: the number of workers changes while a generation serves.
 //!
-//! More are forked when they are needed. Workers beyond the choice leave: idle ones first, busy ones after their
+//! More are forked when they are needed. Workers beyond the choice, or beyond `Generation::ceiling`, leave: idle ones first, busy ones after their
 //! request, of either kind the largest first. A worker that leaves counts until it is gone.
 
 use super::event::{Choice, GenerationId, Row, WorkerId};
@@ -62,7 +62,7 @@ impl Manager {
         }
     }
 
-    /// Has workers beyond the choice leave.
+    /// Has workers beyond the choice or the ceiling leave.
     pub(super) fn trim(
         &mut self,
         id: GenerationId,
@@ -77,8 +77,9 @@ impl Manager {
             return;
         }
         generation.trim_on = None;
-        let choice = generation.policy.choice;
-        let Some(choice) = choice.filter(|_| generation.state == GenerationState::Serving) else {
+        let chosen = generation.policy.choice.map(|choice| choice.most);
+        let most = chosen.into_iter().chain(generation.ceiling).min();
+        let Some(most) = most.filter(|_| generation.state == GenerationState::Serving) else {
             return;
         };
         let workers = self.children.of(id).into_iter();
@@ -87,7 +88,7 @@ impl Manager {
             worker.is_some_and(|worker| worker.going == Going::Kept)
         };
         let kept: Vec<WorkerId> = workers.filter(is_kept).collect();
-        for worker in beyond(choice.most, &kept, rows) {
+        for worker in beyond(most, &kept, rows) {
             self.dismiss(worker, LeaveCause::Surplus, step);
         }
     }

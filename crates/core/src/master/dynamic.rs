@@ -68,7 +68,7 @@ impl Spare {
             (Asking, SpareCause::Enough) => (Open, false),
             (Asking, SpareCause::Blocked(block)) => (Closed(block), false),
             (Closed(_), SpareCause::Freed) => (Asking, true),
-            (Closed(Block::Full | Block::Trial), SpareCause::Gone) => (Asking, true),
+            (Closed(Block::Full | Block::Ceiling), SpareCause::Gone) => (Asking, true),
             // The timer, fork grant or preloader will follow.
             (Closed(Block::ProcessMax | Block::Backoff | Block::Preloader), SpareCause::Gone)
             | (Closed(_), SpareCause::Accepted | SpareCause::Enough | SpareCause::Blocked(_))

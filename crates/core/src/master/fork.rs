@@ -28,8 +28,8 @@ pub(super) enum Block {
     Backoff,
     /// The preloader is not ready.
     Preloader,
-    /// The next generation is on trial (`Generation::ceiling`).
-    Trial,
+    /// The next generation is on trial or shares the requests (`Generation::ceiling`).
+    Ceiling,
 }
 
 impl Manager {
@@ -126,7 +126,7 @@ impl Manager {
         }
         let room = generation.ceiling.map(|ceiling| ceiling.saturating_sub(kept));
         if room == Some(0) {
-            return (0, Some(Block::Trial));
+            return (0, Some(Block::Ceiling));
         }
         if let Some(wait) = generation.held_back(step.now) {
             self.timers.set(Timer::Backoff(id), step.now, wait);
@@ -145,7 +145,7 @@ impl Manager {
                 return (made, None);
             };
             if room == Some(made) {
-                return (made, Some(Block::Trial));
+                return (made, Some(Block::Ceiling));
             }
             if !self.quota.admits(id, made, self.children.total()) {
                 return (made, Some(Block::ProcessMax));

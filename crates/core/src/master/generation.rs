@@ -77,7 +77,7 @@ pub(super) struct Generation {
     /// The obstacle to the last fork.
     pub block: Option<Block>,
     pub to_replace: u32,
-    /// The most workers during the next generation's trial, as each loads the new code.
+    /// The most workers while the next generation is on trial, as each loads the new code, or has a share of the requests.
     pub ceiling: Option<u32>,
     /// While coming: the part of the pool's requests that it gets.
     pub share: Option<Share>,
@@ -87,7 +87,7 @@ pub(super) struct Generation {
     pub answered: SnapshotNumber,
     pub spare_on: SnapshotNumber,
     pub shrink_on: Option<SnapshotNumber>,
-    /// The snapshot that shows which workers are beyond the autopilot's choice.
+    /// The snapshot that shows which workers are beyond the autopilot's choice or the ceiling.
     pub trim_on: Option<SnapshotNumber>,
     /// While Warming: the snapshot that shows which workers of the old generation to retire.
     pub room_on: Option<SnapshotNumber>,

@@ -160,7 +160,7 @@ impl Manager {
                 let all = self.worker_counts(id).all;
                 generation.slots.all_taken() || choice::room(generation.policy.choice, all) == Some(0)
             }
-            Block::Trial => {
+            Block::Ceiling => {
                 let pool = self.pools.get(&generation.pool);
                 generation.ceiling.is_some() && pool.is_some_and(|pool| pool.coming.is_some())
             }

@@ -94,7 +94,7 @@ impl Source {
             (Told, SourceCause::Accepted | SourceCause::Gone | SourceCause::Changed | SourceCause::Freed) => (Watched, SourceAction::Watch),
             (Told, SourceCause::TimedOut) => (Asking, SourceAction::SnapshotAgain),
             (Blocked(_), SourceCause::Freed | SourceCause::Begin) => (Watched, SourceAction::Watch),
-            (Blocked(Block::Full | Block::Trial), SourceCause::Gone) => (Watched, SourceAction::Watch),
+            (Blocked(Block::Full | Block::Ceiling), SourceCause::Gone) => (Watched, SourceAction::Watch),
             // The pending snapshot does not count the worker that exited.
             (Asking, SourceCause::Gone | SourceCause::Freed)
             // The timer, fork grant or preloader will follow.

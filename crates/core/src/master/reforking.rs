@@ -218,7 +218,7 @@ impl Manager {
         let is_short = match generation.policy.manager() {
             ProcessManager::Static { max_children } => counts.kept + self.held_up(id) < max_children,
             ProcessManager::Dynamic { .. } => match generation.spare {
-                Spare::Unused | Spare::Open | Spare::Closed(Block::Full | Block::Trial) => false,
+                Spare::Unused | Spare::Open | Spare::Closed(Block::Full | Block::Ceiling) => false,
                 Spare::Asking | Spare::Closed(Block::ProcessMax | Block::Backoff | Block::Preloader) => true,
             },
             ProcessManager::Ondemand { .. } => {

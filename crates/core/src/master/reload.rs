@@ -93,6 +93,9 @@ impl Manager {
         }
         if let Some(overtaken) = coming {
             self.end_generation(overtaken, leave::LeaveCause::Leave, step);
+            if let Some(serving) = serving {
+                self.lift_ceiling(serving, step);
+            }
         }
         if serving == Some(id) || self.generations.contains_key(&id) {
             return;
@@ -108,7 +111,7 @@ impl Manager {
         };
         let counts = self.worker_counts(old);
         let is_trial = counts.kept == 0;
-        let share = share.map(|percent| Share::new(old, percent));
+        let share = share.map(|percent| Share::new(old, counts.kept, percent));
         let before = self.generations.get_mut(&old);
         // A share takes long, and each release stays as it is.
         let may_mix = |before: &&mut Generation| before.policy.starts_from_disk && share.is_none();

@@ -57,7 +57,8 @@ impl Manager {
         generation.shrink_on = None;
         let (pm, pool_id) = (generation.policy.pm, generation.pool);
         // A worker needed again would load the code on trial.
-        if generation.state != GenerationState::Serving || generation.ceiling.is_some() {
+        let is_on_trial = generation.ceiling.is_some() && generation.policy.starts_from_disk;
+        if generation.state != GenerationState::Serving || is_on_trial {
             return;
         }
         let Some(pool) = self.pools.get(&pool_id) else {

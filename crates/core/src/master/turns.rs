@@ -3,6 +3,9 @@
 //!
 //! `apply_pool` begins a share, `Event::Share` changes the percentage, and `take_over_if_warm` shows a higher one
 //! once the generation has the workers for it. `serve` and `end_generation` end the share.
+//!
+//! The percentage rises by [`GROWTH`] at most. After each rise the old generation of a static pool keeps the workers for
+//! its own part, so both together have about as many workers as one alone. Other pools have as many as they need.
 
 use super::action::{Action, Fact};
 use super::event::{GenerationId, PoolId};
@@ -11,11 +14,16 @@ use super::manager::{Manager, Step};
 use super::policy;
 use crate::config::ProcessManager;
 
+/// The most by which the shown percentage rises at a time.
+const GROWTH: u8 = 10;
+
 /// The part of a pool's requests that its coming generation gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
     /// The generation that gets the remaining requests.
     pub old: GenerationId,
+    /// Workers of the old one when the share began.
+    pub before: u32,
     /// In percent; 100: the generation takes over once it is warm.
     pub wanted: u8,
     /// What the workers of both generations read.
@@ -24,22 +32,36 @@ pub(super) struct Share {
 }
 
 impl Share {
-    pub(super) fn new(old: GenerationId, percent: u8) -> Share {
+    pub(super) fn new(old: GenerationId, before: u32, percent: u8) -> Share {
         Share {
             old,
+            before,
             wanted: percent,
             shown: percent,
             is_told: false,
         }
     }
 
-    /// Returns how many of the workers of a whole generation it needs.
+    /// Returns the percentage that is shown next, once the generation has the workers for it.
+    fn next(&self) -> u8 {
+        self.wanted.min(self.shown.saturating_add(GROWTH))
+    }
+
+    /// Returns how many of the workers of a whole generation it needs for the next percentage.
     pub(super) fn part(&self, whole: u32) -> u32 {
-        let part = u64::from(whole) * u64::from(self.wanted);
-        match self.wanted {
+        match self.next() {
             100 => whole,
-            _ => u32::try_from(part.div_ceil(100)).unwrap_or(whole).max(1),
+            percent => {
+                let part = (u64::from(whole) * u64::from(percent)).div_ceil(100);
+                u32::try_from(part).unwrap_or(whole).max(1)
+            }
         }
+    }
+
+    /// Returns how many workers of a whole generation the old one keeps for the remaining requests.
+    fn remainder(&self, whole: u32) -> u32 {
+        let hundredfold = u64::from(whole) * u64::from(100 - self.shown);
+        u32::try_from((hundredfold + 50) / 100).unwrap_or(whole).max(1)
     }
 }
 
@@ -81,9 +103,11 @@ impl Manager {
         }
         let state = match (generation.state, manager) {
             (GenerationState::Warming(_), ProcessManager::Ondemand { .. }) => None,
-            (GenerationState::Warming(_), _) => Some(GenerationState::Warming(
-                share.part(policy::warm(manager, running, running)),
-            )),
+            (GenerationState::Warming(_), _) => {
+                let running = running.max(share.before);
+                let whole = policy::warm(manager, running, running);
+                Some(GenerationState::Warming(share.part(whole)))
+            }
             _ => return,
         };
         let state = match state {
@@ -97,23 +121,55 @@ impl Manager {
         self.warm_up(id, step);
     }
 
-    /// Shows the percentage that a warm generation waits for. Returns whether the generation goes on to share.
+    /// Shows the next percentage to a generation that has the workers for it. Returns whether the generation goes on to
+    /// share.
     pub(super) fn shares_on(&mut self, id: GenerationId, step: &mut Step<'_>) -> bool {
-        let Some(share) = self.generations.get_mut(&id).and_then(|it| it.share.as_mut()) else {
+        let Some(generation) = self.generations.get_mut(&id) else {
             return false;
         };
-        if share.wanted == 100 {
+        let pool = generation.pool;
+        let Some(share) = generation.share.as_mut().filter(|share| share.next() < 100) else {
             return false;
-        }
-        if share.shown != share.wanted {
-            share.shown = share.wanted;
+        };
+        let (before, next) = (share.shown, share.next());
+        share.shown = next;
+        let share = *share;
+        if share.shown != before {
             step.act(Action::Share {
                 old: share.old,
                 new: id,
                 percent: Some(share.shown),
             });
         }
+        self.limit_old(share, step);
+        if share.shown != share.wanted {
+            self.share(pool, share.wanted, step);
+        }
         true
+    }
+
+    /// Has workers of an old static generation leave that the remaining requests don't need.
+    fn limit_old(&mut self, share: Share, step: &mut Step<'_>) {
+        let kept = self.worker_counts(share.old).kept;
+        let Some(old) = self.generations.get_mut(&share.old) else {
+            return;
+        };
+        let ProcessManager::Static { max_children } = old.policy.manager() else {
+            return;
+        };
+        let ceiling = share.remainder(max_children);
+        let before = old.ceiling.replace(ceiling);
+        if kept > ceiling {
+            if old.trim_on.is_some() {
+                return;
+            }
+            let number = self.take_snapshot(share.old, step);
+            if let Some(old) = self.generations.get_mut(&share.old) {
+                old.trim_on = Some(number);
+            }
+        } else if before.is_some_and(|before| before < ceiling) {
+            self.freed(share.old, step);
+        }
     }
 
     /// Reports once that a generation with a share has a worker.
@@ -170,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_part_of_the_workers_is_at_least_one() {
-        let part = |percent, whole| Share::new(GenerationId(1), percent).part(whole);
+        let part = |percent, whole| Share::new(GenerationId(1), 0, percent).part(whole);
         for (percent, whole, expected) in [
             (0, 10, 1),
             (1, 10, 1),
@@ -184,6 +240,27 @@ mod tests {
             (50, u32::MAX, 1 << 31),
         ] {
             assert_eq!(part(percent, whole), expected, "{percent} % of {whole}");
+        }
+    }
+
+    #[test]
+    fn both_together_have_a_tenth_and_two_workers_more_than_one_at_most() {
+        for whole in [1, 2, 3, 4, 5, 8, 9, 40, 400] {
+            let mut share = Share::new(GenerationId(1), 0, 1);
+            let mut steps = Vec::new();
+            for wanted in [10, 50, 100] {
+                share.wanted = wanted;
+                while share.shown != wanted {
+                    let both = share.part(whole) + share.remainder(whole);
+                    assert!(
+                        (whole..=whole + whole / 10 + 2).contains(&both),
+                        "{both} of {whole} at {share:?}"
+                    );
+                    share.shown = share.next();
+                    steps.push(share.shown);
+                }
+            }
+            assert_eq!(steps, [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
         }
     }
 }

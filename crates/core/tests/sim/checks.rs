@@ -152,7 +152,17 @@ impl World {
             return false;
         };
         let max = generation.policy.pm.max_children() as usize;
-        let full = generation.slots.len() + generation.lost.len() >= max;
+        // Two static generations that share the requests have as many workers as the smaller one.
+        let is_static = matches!(generation.policy.pm, ProcessManager::Static { .. });
+        let sharing = self.generations.values();
+        let sharing = sharing.filter(|it| is_static && it.pool == id && it.turn.is_some());
+        let both: Vec<(usize, usize)> = sharing
+            .map(|it| (it.slots.len(), it.policy.pm.max_children() as usize))
+            .collect();
+        let workers: usize = both.iter().map(|(workers, _)| workers).sum();
+        let share = both.iter().map(|(_, max)| *max).min();
+        let full =
+            generation.slots.len() + generation.lost.len() >= max || share.is_some_and(|max| workers >= max);
         let capped = self
             .scenario
             .process_max
@@ -419,7 +429,7 @@ impl World {
         }
     }
 
-    /// While its generation serves only an idle worker is retired, except to make room.
+    /// While its generation serves only an idle worker is retired, except to make room for the next generation.
     fn check_retire(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get(&id) else {
             // It exited after the decision.
@@ -432,7 +442,7 @@ impl World {
         let serves = self.manager.serving(pool) == Some(generation);
         // With shares the old generation may be wanted again by now.
         let gives_room = self.pools[&pool].wanted != Some(generation) || self.shares > 0;
-        let makes_room = self.scenario.process_max.is_some() && gives_room;
+        let makes_room = gives_room && (self.scenario.process_max.is_some() || self.shares > 0);
         let idle = worker.last_row.is_some_and(|row| row.idle);
         if serves && !self.stopping && self.is_old(id) {
             // Checked at the decision ([`World::check_replacements`]).
