@@ -1,7 +1,7 @@
 //! `forkyard check`: validates a configuration, and starts PHP once for each different set of start options.
 
 use super::output::refuse;
-use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, unit};
+use super::{EXIT_SOFTWARE, owners, php_start, program_directory, reach, release_link, unit};
 use clap::Args;
 use forkyard_config::sharing::is_start_setting;
 use forkyard_config::{self as config, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Pool, Severity};
@@ -149,6 +149,14 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
                     .clone(),
                 ..warning
             }
+        }));
+    }
+    let pools = loaded.config.pools.iter();
+    for (pool, (problem, remedy)) in pools.filter_map(|pool| Some((pool, release_link::fault(pool)?))) {
+        let warning = diagnostic(loaded, pool, Severity::Warning, problem, remedy);
+        found.extend(warning.map(|warning| Diagnostic {
+            key: Some("release".to_owned()),
+            ..warning
         }));
     }
     found.extend(unit::stops_late(loaded));

@@ -34,6 +34,7 @@ mod php;
 mod php_start;
 mod programs;
 mod reach;
+mod release_link;
 mod releases;
 mod replay;
 mod routes;

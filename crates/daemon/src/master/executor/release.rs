@@ -34,6 +34,12 @@ pub enum ReleaseFault {
     Late(PathBuf),
     #[error("{} is not there, or user {uid} may not enter it", .path.display())]
     NotThere { path: PathBuf, uid: u32 },
+    #[error("{} leads to {}, which is not there, or user {uid} may not enter it", link.display(), target.display())]
+    Dangling {
+        link: PathBuf,
+        target: PathBuf,
+        uid: u32,
+    },
     #[error("{} is no directory; name the directory of a release", .0.display())]
     NoDirectory(PathBuf),
     #[error("{} leads to {}; name that", .0.display(), .1.display())]
@@ -344,7 +350,14 @@ impl Look<'_> {
             }
             (None, Err(_)) => return Err(not_there(link)),
         };
-        let release = named.canonicalize().map_err(|_| not_there(named))?;
+        let release = named.canonicalize().map_err(|_| match named.read_link() {
+            Ok(target) => ReleaseFault::Dangling {
+                link: named.to_owned(),
+                target,
+                uid,
+            },
+            Err(_) => not_there(named),
+        })?;
         if wanted.is_some_and(|wanted| wanted != release) {
             return Err(ReleaseFault::Linked(named.to_owned(), release));
         }
