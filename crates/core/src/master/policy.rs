@@ -9,6 +9,9 @@ use std::time::Duration;
 /// The most workers of an ondemand generation that start at a time, as `pm.max_spawn_rate` by default.
 pub(super) const STARTING_AT_MOST: u32 = 32;
 
+/// How long a worker stays idle while another generation shares the requests.
+const IDLE_IN_SHARE: Duration = Duration::from_secs(1);
+
 /// The least time until a busy worker is checked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -85,6 +88,28 @@ pub(super) fn growth(pm: ProcessManager, load: Load) -> u32 {
         // Spawn requests are counted elsewhere.
         ProcessManager::Ordered { .. } => 0,
     }
+}
+
+/// The manager of a generation that gives requests up to another one: it keeps few idle workers, and not for long, because
+/// both are in memory.
+pub(super) fn sharing(pm: ProcessManager) -> ProcessManager {
+    let mut pm = pm;
+    match &mut pm {
+        ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => {}
+        ProcessManager::Dynamic {
+            min_spare_servers,
+            max_spare_servers,
+            process_idle_timeout,
+            ..
+        } => {
+            *max_spare_servers = *min_spare_servers;
+            *process_idle_timeout = IDLE_IN_SHARE.min(*process_idle_timeout);
+        }
+        ProcessManager::Ondemand {
+            process_idle_timeout, ..
+        } => *process_idle_timeout = IDLE_IN_SHARE.min(*process_idle_timeout),
+    }
+    pm
 }
 
 /// When to check for workers that were idle too long, if any of the `kept` can be surplus.
@@ -284,6 +309,18 @@ mod tests {
             surplus(ondemand(), vec![idle(1, 0, false)], true, now).retire,
             [WorkerId(1)]
         );
+    }
+
+    #[test]
+    fn a_generation_that_gives_requests_up_keeps_few_idle_workers() {
+        let now = Tick::ZERO + Duration::from_secs(20);
+        let retired = |pm| {
+            let workers = (0..6).map(|n| idle(n, 14 + n, false)).collect();
+            surplus(sharing(pm), workers, false, now).retire.len()
+        };
+        assert_eq!(retired(dynamic()), 4);
+        assert_eq!(retired(ondemand()), 6);
+        assert_eq!(retired(ProcessManager::Static { max_children: 6 }), 0);
     }
 
     #[test]

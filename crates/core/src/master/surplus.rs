@@ -1,13 +1,14 @@
 //! Stops idle workers that `policy::surplus` selects from a snapshot, and ends workers that stay.
 
 use super::event::GenerationId;
-use super::generation::{GenerationState, SnapshotNumber};
+use super::generation::{Generation, GenerationState, SnapshotNumber};
 use super::leave::LeaveCause;
 use super::manager::{Manager, Step};
 use super::ondemand::Source;
 use super::policy;
 use super::snapshot::View;
 use super::timers::Timer;
+use crate::config::ProcessManager;
 use std::time::Duration;
 
 /// The delay while work waits in the pool.
@@ -21,7 +22,9 @@ impl Manager {
         };
         let timer = Timer::Shrink(id);
         let look = match generation.state {
-            GenerationState::Serving => policy::shrinks(generation.policy.pm, self.worker_counts(id).kept),
+            GenerationState::Serving => {
+                policy::shrinks(self.present_manager(generation), self.worker_counts(id).kept)
+            }
             GenerationState::Measuring(_)
             | GenerationState::Warming(_)
             | GenerationState::Superseded
@@ -31,6 +34,13 @@ impl Manager {
             None => self.timers.clear(timer),
             Some(_) if self.timers.is_set(timer) || generation.shrink_on.is_some() => {}
             Some(after) => self.timers.set(timer, step.now, after),
+        }
+    }
+
+    fn present_manager(&self, generation: &Generation) -> ProcessManager {
+        match self.is_shared(generation.pool) {
+            true => policy::sharing(generation.policy.pm),
+            false => generation.policy.pm,
         }
     }
 
@@ -55,15 +65,16 @@ impl Manager {
             return;
         }
         generation.shrink_on = None;
-        let (pm, pool_id) = (generation.policy.pm, generation.pool);
+        let pool_id = generation.pool;
         // A worker needed again would load the code on trial.
         let is_on_trial = generation.ceiling.is_some() && generation.policy.starts_from_disk;
         if generation.state != GenerationState::Serving || is_on_trial {
             return;
         }
-        let Some(pool) = self.pools.get(&pool_id) else {
+        let (Some(pool), Some(generation)) = (self.pools.get(&pool_id), self.generations.get(&id)) else {
             return;
         };
+        let pm = self.present_manager(generation);
         if pool.source == Source::Asking || pool.source == Source::Told {
             self.timers.set(Timer::Shrink(id), step.now, NOT_NOW);
             return;

@@ -5,13 +5,15 @@
 //! once the generation has the workers for it. `serve` and `end_generation` end the share.
 //!
 //! The percentage rises by [`GROWTH`] at most. After each rise the old generation of a static pool keeps the workers for
-//! its own part, so both together have about as many workers as one alone. Other pools have as many as they need.
+//! its own part, so both together have about as many workers as one alone. Other pools have as many as they need, and
+//! few idle ones.
 
 use super::action::{Action, Fact};
 use super::event::{GenerationId, PoolId};
 use super::generation::GenerationState;
 use super::manager::{Manager, Step};
 use super::policy;
+use super::timers::Timer;
 use crate::config::ProcessManager;
 
 /// The most by which the shown percentage rises at a time.
@@ -77,6 +79,9 @@ impl Manager {
             percent: Some(share.shown),
         });
         self.keep_one(share.old, step);
+        // Its idle workers have less time from now on.
+        self.timers.clear(Timer::Shrink(share.old));
+        self.watch_for_surplus(share.old, step);
     }
 
     /// Changes the part of a pool's requests that the coming generation gets.
