@@ -10,6 +10,7 @@
 
 use forkyard_config::{self as config, Applications, Pool};
 use forkyard_core::applications::Options;
+use forkyard_protocol::reason::Reason;
 use forkyard_protocol::router::{AdminRequest, Instance, ToMaster, ToRouter, Unstarted};
 use forkyard_router::inspector::protocol::{FoundApplication, InspectReply, InspectRequest, Kind};
 use forkyard_router::router::{self, RouterStart};
@@ -436,10 +437,10 @@ impl Stand {
     }
 }
 
-fn found(root: &Path, directory: &Path) -> Result<FoundApplication, String> {
+fn found(root: &Path, directory: &Path) -> Result<FoundApplication, Reason> {
     let real = std::fs::canonicalize(root).map_err(|error| error.to_string())?;
     if !real.starts_with(directory) || real == directory {
-        return Err("it is not below the pool's directory".to_owned());
+        return Err(Reason("it is not below the pool's directory".to_owned()));
     }
     let restart = std::fs::metadata(real.join("tmp/restart.txt")).ok();
     let stamp = |data: std::fs::Metadata| {

@@ -69,7 +69,9 @@ fn replay(arguments: &Replay) -> CommandResult {
     };
     let recorded = Recorded::deserialize(&report["request"])
         .map_err(|_| failure(format!("report {id} is not of a request")))?;
-    recorded.check(&id).map_err(failure)?;
+    if let Some(why) = recorded.obstacle(&id) {
+        return Err(failure(why));
+    }
     let status = ask_status(&arguments.daemon)?;
     if let Some(missing) = missing(&status, std::slice::from_ref(pool)) {
         return Err(missing);
@@ -96,26 +98,19 @@ fn replay(arguments: &Replay) -> CommandResult {
 }
 
 impl Recorded {
-    fn check(&self, id: &str) -> Result<(), String> {
+    /// Returns why it can't be sent again.
+    fn obstacle(&self, id: &str) -> Option<String> {
         let method = printable(&self.method);
         match self.method.as_str() {
-            "GET" | "HEAD" => {}
-            "" => {
-                return Err(format!(
-                    "report {id} has no request: the worker died before it had read it"
-                ));
-            }
-            _ => {
-                return Err(format!(
-                    "the request of report {id} is {method}: only GET and HEAD are sent again"
-                ));
-            }
-        }
-        match self.is_cut && self.params.is_empty() {
-            true => Err(format!(
-                "the request of report {id} is too long: the report has only its beginning"
+            "GET" | "HEAD" => (self.is_cut && self.params.is_empty()).then(|| {
+                format!("the request of report {id} is too long: the report has only its beginning")
+            }),
+            "" => Some(format!(
+                "report {id} has no request: the worker died before it had read it"
             )),
-            false => Ok(()),
+            _ => Some(format!(
+                "the request of report {id} is {method}: only GET and HEAD are sent again"
+            )),
         }
     }
 
@@ -301,21 +296,21 @@ mod tests {
     #[test]
     fn only_a_whole_get_or_head_is_sent_again() {
         for method in ["GET", "HEAD"] {
-            assert_eq!(recorded(method).check("ab"), Ok(()));
+            assert_eq!(recorded(method).obstacle("ab"), None);
         }
         for (method, said) in [
             ("POST", "only GET and HEAD"),
             ("", "before it had read it"),
             ("get", "is get"),
         ] {
-            let why = recorded(method).check("ab");
-            assert!(why.as_ref().is_err_and(|why| why.contains(said)), "{why:?}");
+            let why = recorded(method).obstacle("ab");
+            assert!(why.as_ref().is_some_and(|why| why.contains(said)), "{why:?}");
         }
         let cut = Recorded {
             is_cut: true,
             ..recorded("GET")
         };
-        assert!(cut.check("ab").is_err_and(|why| why.contains("too long")));
+        assert!(cut.obstacle("ab").is_some_and(|why| why.contains("too long")));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Questions to the directory inspector and its answers.
 
+use super::reason::Reason;
 pub use super::runtimes::Kind;
 use forkyard_base::origin::Origin;
 use serde::de::DeserializeOwned;
@@ -37,7 +38,7 @@ pub struct InspectRequest {
 pub struct InspectReply {
     pub number: u64,
     /// The application, or an error that names the path and the fix.
-    pub found: Result<FoundApplication, String>,
+    pub found: Result<FoundApplication, Reason>,
     /// The inspection failed, so whether the application exists is unknown.
     #[serde(default)]
     pub is_unknown: bool,

@@ -2,7 +2,7 @@
 //! descriptors or system calls.
 //!
 //! Between processes of the daemon:
-//! * [`router`]: master and router. [`channel`]: router and worker.
+//! * [`router`]: master and router. [`channel`]: router and worker. [`reason`]: why one of them refused something.
 //! * [`inspector`]: router or master, and directory inspector.
 //! * [`preloader`]: master and preloader. [`stack`]: where workers keep their call stacks.
 //! * [`accept_notify`], [`start_failure`]: from workers to the master. [`stop_pipe`]: from the master to a worker.
@@ -43,6 +43,7 @@ pub mod numbers;
 pub mod past_event;
 pub mod preloader;
 pub mod program;
+pub mod reason;
 pub mod refusals;
 pub mod release;
 pub mod router;

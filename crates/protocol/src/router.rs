@@ -3,6 +3,7 @@
 //! The master does not trust the router. Messages with unknown numbers or too many of anything are answered or logged
 //! but have no effect.
 
+use super::reason::Reason;
 use crate::dead_work::{DeadCount, REASONS};
 use crate::history::{WAITS, class_of};
 use crate::numbers::{CLASSES, StatusClass};
@@ -30,7 +31,7 @@ pub enum ToMaster {
     /// The answer to [`ToRouter::AdminRequest`].
     Done {
         admin_request: u64,
-        result: Result<Value, String>,
+        result: Result<Value, Reason>,
     },
     /// Requests that the router answered itself, since the last such message.
     Refused(Refusals),

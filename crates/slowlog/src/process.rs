@@ -5,6 +5,7 @@ use super::tracer_effects::{Descriptors, end_line, write};
 use super::{COPY, LOG, MEMORY, MESSAGES, PROCESS, QUESTIONS};
 use forkyard_host::logs::Log;
 use forkyard_sys::{inherited, memfile};
+use std::fmt;
 use std::io::stdin;
 use std::os::fd::AsFd;
 
@@ -24,15 +25,17 @@ pub fn run() -> u8 {
         return EXIT_SOFTWARE;
     };
     Log::install().send_to_master(end_line(messages));
-    let text = memfile::read(stdin().as_fd(), MAX_JOB_BYTES).map_err(|error| error.to_string());
-    let job: Result<Job, String> =
-        text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
-    let job = match job {
+    let not_understood = |error: &dyn fmt::Display| {
+        log::error!("the tracer does not understand the master: {error}");
+        EXIT_SOFTWARE
+    };
+    let text = match memfile::read(stdin().as_fd(), MAX_JOB_BYTES) {
+        Ok(text) => text,
+        Err(error) => return not_understood(&error),
+    };
+    let job: Job = match serde_json::from_slice(&text) {
         Ok(job) => job,
-        Err(error) => {
-            log::error!("the tracer does not understand the master: {error}");
-            return EXIT_SOFTWARE;
-        }
+        Err(error) => return not_understood(&error),
     };
     match write(&job, descriptors, log) {
         Ok(()) => 0,

@@ -1,7 +1,9 @@
 //! Deployments: a pool gets another release.
 
 use super::event_loop::Master;
-use super::executor::{ChosenBy, Comparison, DeployFact, Executor, Job, Rights, SiteRequest, Target};
+use super::executor::{
+    ApplyError, ChosenBy, Comparison, DeployFact, Executor, Job, Rights, SiteRequest, Target,
+};
 use super::pool_requests::{Handled, no_pool};
 use forkyard_config::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
 use forkyard_core::master::event::{Event, GenerationId, PoolId};
@@ -10,6 +12,7 @@ use forkyard_core::release::compare::Verdict;
 use forkyard_core::release::steps::{self, Action, Cause, DeploymentId, End, Plan};
 use forkyard_protocol::control::Answer;
 use forkyard_protocol::past_event::{EventKind, Happening};
+use forkyard_protocol::reason::Reason;
 use forkyard_protocol::release::Outcome;
 use forkyard_sys::clock;
 use serde_json::Value;
@@ -261,7 +264,7 @@ impl Master {
             let name = self.target_name(pool);
             match action {
                 Action::Try(id) => {
-                    if let Err(why) = self.try_release(pool, id) {
+                    if let Err(Reason(why)) = self.try_release(pool, id) {
                         self.step(pool, id, steps::Event::TrialFailed, Some(why));
                     }
                 }
@@ -328,7 +331,7 @@ impl Master {
     }
 
     /// Starts a generation with the release.
-    fn try_release(&mut self, target: Target, id: DeploymentId) -> Result<(), String> {
+    fn try_release(&mut self, target: Target, id: DeploymentId) -> Result<(), Reason> {
         let pool = match target {
             Target::Pool(pool) => pool,
             Target::Site(site) => return self.try_site(site, id),
@@ -350,7 +353,9 @@ impl Master {
         let release = job.release.clone();
         self.executor.context.drop_compiled(pool, &release);
         log::info!("[pool {name}] deployment of {}", release.display());
-        let generation = self.apply_release(pool, Some(release), share, ReloadScope::One(pool))?;
+        let generation = self
+            .apply_release(pool, Some(release), share, ReloadScope::One(pool))
+            .map_err(|error| Reason(error.to_string()))?;
         if let Some(job) = self.job(target, id) {
             job.generation = generation;
         }
@@ -379,12 +384,12 @@ impl Master {
         release: Option<PathBuf>,
         share: Option<u8>,
         scope: ReloadScope,
-    ) -> Result<Option<GenerationId>, String> {
+    ) -> Result<Option<GenerationId>, ApplyError> {
         let config = self.executor.context.in_force.config.clone();
         self.executor.context.releases.want(pool, release, share);
         let prepared = self.executor.prepare(config, scope);
         self.executor.context.releases.want_nothing();
-        let (wanted, changes) = prepared.map_err(|error| error.to_string())?;
+        let (wanted, changes) = prepared?;
         let mut replaced = changes.replaced.iter();
         let generation = replaced.find(|(id, ..)| *id == pool).map(|(_, id, ..)| *id);
         self.tell(Event::Apply(wanted));

@@ -8,6 +8,7 @@ use super::pool_requests::Handled;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::release::steps::{self, DeploymentId};
 use forkyard_protocol::control::Answer;
+use forkyard_protocol::reason::Reason;
 use forkyard_protocol::release::{Deployment, PoolReleases};
 use forkyard_sys::clock;
 use std::os::unix::ffi::OsStrExt;
@@ -76,7 +77,7 @@ impl Master {
             }
             match result {
                 Ok(()) => self.step(target, deployment, steps::Event::TrialPassed, None),
-                Err(why) => {
+                Err(Reason(why)) => {
                     let why = Some(failure.unwrap_or(why));
                     self.step(target, deployment, steps::Event::TrialFailed, why);
                 }
@@ -209,7 +210,7 @@ impl Master {
     }
 
     /// Starts a release of an application.
-    pub(super) fn try_site(&mut self, id: SiteId, deployment: DeploymentId) -> Result<(), String> {
+    pub(super) fn try_site(&mut self, id: SiteId, deployment: DeploymentId) -> Result<(), Reason> {
         let before = self.site(id).map(|site| site.served.release.clone());
         let Some(job) = self.job(Target::Site(id), deployment) else {
             return Ok(());

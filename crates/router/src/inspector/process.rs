@@ -5,6 +5,7 @@ use super::protocol::{self, InspectReply, InspectRequest, MOST_BYTES, Refusal, U
 use super::queue::{Asker, ChildId, Queue, QueueAction};
 use forkyard_config::Applications;
 use forkyard_host::confine;
+use forkyard_protocol::reason::Reason;
 use forkyard_sys::fd::{receive_with, set_nonblocking, socket_pair};
 use forkyard_sys::identity::{self, Identity};
 use forkyard_sys::socket::{self, Progress};
@@ -280,7 +281,7 @@ impl Inspector {
     /// Sends an answer. The master also receives the router's refusals, because it keeps the reports.
     fn answer(&mut self, asker: Asker, mut seen: InspectReply) {
         if let (Err(why), Some(refusal)) = (&seen.found, &mut seen.refusal) {
-            refusal.id = self.id(&refusal.root, why);
+            refusal.id = self.id(&refusal.root, &why.0);
         }
         self.send(asker, &seen);
         if asker == Asker::Router && seen.refusal.is_some() {
@@ -325,7 +326,7 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
         let number = look.number;
         let (found, refusal) = match find::inspect(&look.root, look.link.as_deref(), terms) {
             Ok(found) => (Ok(found), None),
-            Err(refused) => (Err(refused.why.to_string()), refused.refusal),
+            Err(refused) => (Err(Reason(refused.why.to_string())), refused.refusal),
         };
         let owner = found.as_ref().map_or_else(
             |_| refusal.as_ref().and_then(|refusal| refusal.owner),
@@ -339,9 +340,9 @@ fn look_for(socket: &OwnedFd, terms: &Terms) -> i32 {
         };
         let answer = protocol::encode(&seen).or_else(|| {
             let shown = look.root.display();
-            seen.found = Err(format!(
+            seen.found = Err(Reason(format!(
                 "{shown}: its description is longer than {MOST_BYTES} bytes; shorten it"
-            ));
+            )));
             seen.refusal = Some(Refusal::of(&look.root, owner));
             protocol::encode(&seen)
         });

@@ -158,6 +158,7 @@ fn both_are_answered_and_its_end_is_theirs() {
         answer(&inspector.master)
             .found
             .unwrap_err()
+            .0
             .contains("is no directory below")
     );
     let children = inspector.children();
@@ -288,7 +289,12 @@ fn a_look_that_hangs_is_given_up_and_stops_no_other() {
     }
     let late = answer(&inspector.router);
     assert_eq!(late.number, 2);
-    assert!(late.found.unwrap_err().contains("the look took longer than 5 s"));
+    assert!(
+        late.found
+            .unwrap_err()
+            .0
+            .contains("the look took longer than 5 s")
+    );
     wait_until_gone(&hanging);
     for pid in inspector.children() {
         process::send_signal(pid, Signal::SIGKILL).unwrap();
@@ -353,7 +359,7 @@ fn an_answer_that_does_not_fit_is_an_error() {
     fs::write(root.join("forkyard.toml"), own).unwrap();
     let error = look(&inspector.router, 1, &root).found.unwrap_err();
     assert!(
-        error.ends_with("is longer than 65536 bytes; shorten it"),
+        error.0.ends_with("is longer than 65536 bytes; shorten it"),
         "{error}"
     );
 }

@@ -7,6 +7,7 @@
 
 use super::protocol::{InspectReply, InspectRequest, Refusal};
 use forkyard_base::tick::Tick;
+use forkyard_protocol::reason::Reason;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -281,7 +282,7 @@ fn fail(task: Task, why: &str) -> QueueAction {
     let refusal = Refusal::of(&task.look.root, None);
     let seen = InspectReply {
         number: task.look.number,
-        found: Err(format!("{}: {why}", task.look.root.display())),
+        found: Err(Reason(format!("{}: {why}", task.look.root.display()))),
         is_unknown: true,
         refusal: Some(refusal),
     };

@@ -1,5 +1,6 @@
 use super::*;
 use crate::inspector::sample;
+use forkyard_protocol::reason::Reason;
 
 fn queue() -> Queue {
     Queue::new(vec!["/srv".into()])
@@ -18,7 +19,7 @@ fn request(number: u64, root: &str) -> InspectRequest {
 }
 
 fn seen(number: u64) -> InspectReply {
-    sample::reply(number, Err(String::new()))
+    sample::reply(number, Err(Reason(String::new())))
 }
 
 fn ask(queue: &mut Queue, asker: Asker, number: u64, root: &str, now: Tick) -> Vec<QueueAction> {

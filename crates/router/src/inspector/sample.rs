@@ -3,6 +3,7 @@
 use super::protocol::{FoundApplication, InspectReply, Kind};
 use forkyard_config::Applications;
 use forkyard_core::applications::Options;
+use forkyard_protocol::reason::Reason;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -47,7 +48,7 @@ pub(crate) fn found(root: &str, user: u32) -> FoundApplication {
     }
 }
 
-pub(crate) fn reply(number: u64, found: Result<FoundApplication, String>) -> InspectReply {
+pub(crate) fn reply(number: u64, found: Result<FoundApplication, Reason>) -> InspectReply {
     InspectReply {
         number,
         found,

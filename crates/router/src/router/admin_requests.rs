@@ -7,6 +7,7 @@ use super::sessions::Who;
 use forkyard_core::applications::RestartMethod;
 use forkyard_core::applications::action::{Disabling, Refusal, Trouble};
 use forkyard_core::applications::event::{Event, Get, InstanceId, Return, SessionId, Target, Wait};
+use forkyard_protocol::reason::Reason;
 use forkyard_protocol::router::{AdminRequest, ToMaster, Unstarted};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -82,7 +83,7 @@ impl Router {
     pub(super) fn done(&mut self, admin_request: u64, result: Result<Value, AdminError>) {
         self.master.say(&ToMaster::Done {
             admin_request,
-            result: result.map_err(|error| error.to_string()),
+            result: result.map_err(|error| Reason(error.to_string())),
         });
     }
 

@@ -8,6 +8,7 @@ use crate::inspector::protocol::{FoundApplication, InspectReply, InspectRequest,
 use forkyard_base::origin::Origin;
 use forkyard_base::tick::Tick;
 use forkyard_core::applications::{FileState, Options, RestartFiles};
+use forkyard_protocol::reason::Reason;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -146,7 +147,7 @@ impl AppIndex {
         let origin = seen.found.as_ref().ok().and_then(|found| found.origin.clone());
         let refused = seen.found.as_ref().err().zip(seen.refusal);
         let refused = refused.map(|(why, refusal)| {
-            let why = why.clone();
+            let why = why.0.clone();
             Arc::new(Refused { refusal, why })
         });
         let (known, restart_files, say) = match seen.found {
@@ -158,7 +159,7 @@ impl AppIndex {
                     Some("its path is not UTF-8".to_owned()),
                 ),
             },
-            Err(why) => (None, RestartFiles::default(), Some(why)),
+            Err(Reason(why)) => (None, RestartFiles::default(), Some(why)),
         };
         let is_due = say.is_some() && entry.said.is_none_or(|said| now.since(said) >= SAY_INTERVAL);
         if is_due {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::inspector::sample;
+use forkyard_protocol::reason::Reason;
 
 const RATE: Duration = Duration::from_secs(10);
 
@@ -61,7 +62,7 @@ fn several_wait_for_one_look_which_is_good_for_a_while() {
 #[test]
 fn a_refusal_is_said_once_a_minute_and_remembered() {
     let mut roots = AppIndex::default();
-    let refused = |number| sample::reply(number, Err("there is nothing".to_owned()));
+    let refused = |number| sample::reply(number, Err(Reason("there is nothing".to_owned())));
     let options = Bounds::default();
     let mut said = 0;
     for second in 0..120 {
@@ -89,7 +90,7 @@ fn a_look_that_failed_says_nothing_of_what_is_there() {
     let options = Bounds::default();
     let failed = |number| InspectReply {
         number,
-        found: Err("no process could be made".to_owned()),
+        found: Err(Reason("no process could be made".to_owned())),
         is_unknown: true,
         refusal: None,
     };
@@ -121,7 +122,7 @@ fn any_number_of_roots_costs_bounded_memory() {
         if let Lookup::Wait(Some(look)) = roots.ask(root.as_bytes(), number, RATE, now) {
             let seen = InspectReply {
                 number: look.number,
-                found: Err(String::new()),
+                found: Err(Reason(String::new())),
                 is_unknown: false,
                 refusal: None,
             };

@@ -11,6 +11,7 @@ use super::super::services::Services;
 use super::{AppPool, Applications, Asker, PendingRestart, RunningApplication};
 use forkyard_core::master::event::{PoolId, SpawnRequestId, WorkerId};
 use forkyard_protocol::control::Answer;
+use forkyard_protocol::reason::Reason;
 use forkyard_protocol::router::{AdminRequest, ToRouter};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -19,12 +20,12 @@ const MOST_ASKED: usize = 1000;
 
 const NO_ROUTER: &str = "the pool's router does not run right now; ask again";
 impl PendingRestart {
-    fn take(&mut self, result: Result<Value, String>) {
+    fn take(&mut self, result: Result<Value, Reason>) {
         self.waiting = self.waiting.saturating_sub(1);
         match (result, self.done.take()) {
             (Ok(value), None) => self.done = Some(value),
             (Ok(value), Some(before)) => self.done = Some(both(before, value)),
-            (Err(message), before) => {
+            (Err(Reason(message)), before) => {
                 self.done = before;
                 self.refused.get_or_insert(message);
             }
@@ -76,14 +77,14 @@ impl Applications {
         context: &mut Context,
         id: PoolId,
         asked: Asker,
-        result: Result<Value, String>,
+        result: Result<Value, Reason>,
     ) {
         match asked {
             Asker::NoClient => {}
             Asker::Session(asker) => {
                 let answer = match result {
                     Ok(value) => Answer::Done { value },
-                    Err(message) => Answer::refusal(message),
+                    Err(Reason(message)) => Answer::refusal(message),
                 };
                 context.services.answer(asker, answer);
             }

@@ -7,6 +7,7 @@ use super::super::sites::{Site, SiteId};
 use super::{Applications, Asker, RunningApplication};
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::release::steps::DeploymentId;
+use forkyard_protocol::reason::Reason;
 use forkyard_protocol::release::ReleaseWorkers;
 use forkyard_protocol::router::{AdminRequest, ToRouter, Unstarted};
 use forkyard_router::inspector::protocol::FoundApplication;
@@ -30,10 +31,10 @@ pub(in crate::master) struct Looked {
     pub(in crate::master) asker: u64,
     pub(in crate::master) router: PoolId,
     pub(in crate::master) request: SiteRequest,
-    pub(in crate::master) found: Result<FoundApplication, String>,
+    pub(in crate::master) found: Result<FoundApplication, Reason>,
 }
 
-type Trial = (SiteId, DeploymentId, Result<(), String>);
+type Trial = (SiteId, DeploymentId, Result<(), Reason>);
 
 #[derive(Debug)]
 struct PendingLook {
@@ -56,7 +57,7 @@ impl Deployed {
     pub(super) fn answered(
         &mut self,
         number: u64,
-        found: &Result<FoundApplication, String>,
+        found: &Result<FoundApplication, Reason>,
         router: PoolId,
     ) -> bool {
         if let Some(look) = self.looks.remove(&number) {
@@ -158,7 +159,7 @@ impl Applications {
         site: SiteId,
         deployment: DeploymentId,
         release: &Path,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         self.say_release(context, site);
         let router = context.pools.sites.get(site).map(|site| site.router);
         let app_pool = router.and_then(|router| self.routers.get_mut(&router));
@@ -171,7 +172,7 @@ impl Applications {
             .is_some_and(|app_pool| app_pool.ask(&context.helpers, start, Asker::Trial(site, deployment)));
         match asked {
             true => Ok(()),
-            false => Err("the pool's router does not run right now".to_owned()),
+            false => Err(Reason("the pool's router does not run right now".to_owned())),
         }
     }
 

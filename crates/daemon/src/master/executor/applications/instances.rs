@@ -18,6 +18,7 @@ use forkyard_host::confine::{self, ConfineError};
 use forkyard_host::logs::LogError;
 use forkyard_protocol::control::StartError;
 use forkyard_protocol::past_event::{EventKind, Happening};
+use forkyard_protocol::reason::Reason;
 use forkyard_protocol::router::{Instance, ToMaster, ToRouter};
 use forkyard_router::inspector::Refused;
 use forkyard_router::inspector::protocol::{FoundApplication, InspectReply};
@@ -106,13 +107,13 @@ impl Applications {
         if app_pool.registry.get(number).map(|it| it.at) != Some(At::Looking) {
             // The router has told its visitors.
             if let (Err(why), Some(refusal)) = (&found, &refusal) {
-                app_pool.keep_refusal(ErrorId(refusal.id), &refusal.root, refusal.owner, why);
+                app_pool.keep_refusal(ErrorId(refusal.id), &refusal.root, refusal.owner, &why.0);
             }
             return;
         }
         let ordered = match found {
             Ok(found) => self.order_instance(context, id, number, found),
-            Err(why) => Err(Denied::by_inspector(why, refusal)),
+            Err(Reason(why)) => Err(Denied::by_inspector(why, refusal)),
         };
         if let Err(denied) = ordered {
             self.end_instance(context, SpawnRequestId(id, number), &denied);
@@ -200,7 +201,7 @@ impl Applications {
                 context,
                 id,
                 asked,
-                Err("the router is gone; ask again".to_owned()),
+                Err(Reason("the router is gone; ask again".to_owned())),
             );
         }
     }

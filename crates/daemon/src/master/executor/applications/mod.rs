@@ -30,6 +30,7 @@ use forkyard_core::master::event::{Event, GenerationId, PoolId, SpawnRequestId, 
 use forkyard_core::master::instances::InstanceRegistry;
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::release::steps::DeploymentId;
+use forkyard_protocol::reason::Reason;
 use forkyard_protocol::router::{AdminRequest, Unstarted};
 use forkyard_router::inspector::protocol::FoundApplication;
 use forkyard_spawn::report::ErrorId;
@@ -252,7 +253,7 @@ impl Applications {
         let pools = app_pool.applications.values().map(|it| it.pool);
         context.services.happened.extend(pools.map(Event::Disband));
         for asked in app_pool.asked.into_values() {
-            self.answered(context, id, asked, Err("the pool ends".to_owned()));
+            self.answered(context, id, asked, Err(Reason("the pool ends".to_owned())));
         }
     }
 }
