@@ -254,6 +254,11 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
     shop.assert_serves("1");
     let visitors = shop.visitors(&["/0", "/1", "/2", "/3", "/4"], 3, false);
     let (code, text) = shop.deploy("2", &[]);
+    assert_eq!(code, 78, "{name}: {text}");
+    assert_contains(
+        &text,
+        "current leads to no release; make it a link to the one in service",
+    );
     assert_eq!(code, 70, "{text}\n{}", shop.daemon.log());
     assert_contains(&text, " failed in ");
     assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
@@ -273,6 +278,11 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
         shop.assert_serves("1");
         fs::remove_file(shop.root.join("releases/2").join(shop.application.files[1].0)).expect("remove");
         let (code, text) = shop.deploy("2", &[]);
+        assert_eq!(code, 78, "{name}: {text}");
+        assert_contains(
+            &text,
+            "current leads to no release; make it a link to the one in service",
+        );
         assert_eq!(code, 70, "{name}: {text}");
         assert_contains(&text, "releases/2 did not start: ");
         assert_contains(&text, "forkyard error");
@@ -396,4 +406,90 @@ fn a_release_whose_directory_is_gone_gives_way_to_the_link() {
     assert_eq!(shop.answer_at(""), "2 2 2", "{}", shop.daemon.log());
     assert_contains(&shop.daemon.log(), "is in service and is gone");
     shop.assert_serves("2");
+}
+
+#[test]
+fn a_release_of_an_application_that_sleeps_is_deployed_and_shares_its_requests() {
+    for application in applications() {
+        let name = application.name;
+        let shop = Shop::start(application, "gradual = [50]\nstep_time = \"1s\"\n", false);
+        let (code, text) = shop.deploy("2", &["--wait"]);
+        assert_eq!(code, 0, "{name}: {text}\n{}", shop.daemon.log());
+        assert_contains(&text, "not enough requests to compare at 50 %");
+        shop.assert_serves("2");
+        let shop = Shop::start(application, "gradual = [50]\nstep_time = \"600s\"\n", false);
+        let deployment = shop.begin("2");
+        shop.daemon.wait_for("the new release gets 50 % of the requests");
+        let mut seen = BTreeSet::new();
+        wait_until("an answer of each release", || {
+            seen.insert(shop.answer_at(""));
+            seen.len() == 2
+        });
+        assert_eq!(Vec::from_iter(&seen), ["1 1 1", "2 2 2"], "{name}");
+        let (code, text) = shop.said(&["rollback", &shop.path("")]);
+        assert_eq!(code, 0, "{name}: {text}");
+        assert_eq!(ended(deployment).0, 70, "{name}");
+        shop.assert_serves("1");
+    }
+}
+
+#[test]
+fn a_release_that_was_asked_for_before_its_deployment_is_deployed() {
+    for application in applications() {
+        let name = application.name;
+        for steps in ["gradual = []\n", "gradual = [50]\nstep_time = \"1s\"\n"] {
+            let shop = Shop::start(application, steps, false);
+            shop.assert_serves("1");
+            assert_eq!(
+                shop.answer_at("releases/2"),
+                "2 2 2",
+                "{name}: a look at the next one"
+            );
+            shop.assert_serves("1");
+            let visitors = shop.visitors(&["/"], 2, false);
+            let (code, text) = shop.deploy("2", &["--wait"]);
+            assert_eq!(code, 0, "{name} {steps}: {text}\n{}", shop.daemon.log());
+            shop.assert_serves("2");
+            shop.assert_whole(visitors, name);
+            let (code, text) = shop.deploy("3", &["--wait"]);
+            assert_eq!(code, 0, "{name} {steps}: {text}\n{}", shop.daemon.log());
+            shop.assert_serves("3");
+        }
+    }
+}
+
+#[test]
+fn an_application_in_service_outlives_its_link() {
+    for application in applications() {
+        let name = application.name;
+        let shop = Shop::start(application, "[applications]\nstat_throttle_rate = 0\n", false);
+        shop.assert_serves("1");
+        for target in [None, Some("releases/none"), Some("../../nowhere"), Some("/etc")] {
+            fs::remove_file(shop.root.join("current")).expect("the link");
+            if let Some(target) = target {
+                symlink(target, shop.root.join("current")).expect("a link");
+                own(&shop.root.join("current"));
+            }
+            for directory in ["", "current", "releases/1"] {
+                if target == Some("/etc") && directory == "current" {
+                    continue;
+                }
+                let answer = shop.answer_at(directory);
+                assert_eq!(answer, "1 1 1", "{name} {target:?} {directory}");
+            }
+            if target.is_none() {
+                symlink("releases/2", shop.root.join("current")).expect("a link");
+            }
+        }
+        let (code, text) = shop.deploy("2", &[]);
+        assert_eq!(code, 78, "{name}: {text}");
+        assert_contains(
+            &text,
+            "current leads to no release; make it a link to the one in service",
+        );
+        shop.move_link("releases/1");
+        let (code, text) = shop.deploy("3", &["--wait"]);
+        assert_eq!(code, 0, "{name}: {text}");
+        shop.assert_serves("3");
+    }
 }

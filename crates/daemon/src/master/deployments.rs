@@ -1,9 +1,7 @@
 //! Deployments: a pool gets another release.
 
 use super::event_loop::Master;
-use super::executor::{
-    ApplyError, ChosenBy, Comparison, DeployFact, Executor, Job, Rights, SiteRequest, Target,
-};
+use super::executor::{ApplyError, ChosenBy, DeployFact, Executor, Job, Rights, SiteRequest, Target};
 use super::pool_requests::{Handled, no_pool};
 use forkyard_config::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
 use forkyard_core::master::event::{Event, GenerationId, PoolId};
@@ -134,7 +132,7 @@ impl Master {
                 DeployFact::Shares => self.step(pool, deployment, steps::Event::TrialPassed, None),
                 DeployFact::Serves => {
                     if let Some(job) = self.job(pool, deployment) {
-                        job.comparison = None;
+                        job.end_comparison();
                         job.serves_since.get_or_insert_with(clock::now);
                     }
                     self.step(pool, deployment, steps::Event::TrialPassed, None);
@@ -151,6 +149,8 @@ impl Master {
                         self.step(pool, deployment, steps::Event::TrialFailed, Some(why));
                     }
                 }
+                // A restart gives an application another one.
+                DeployFact::Dropped if matches!(pool, Target::Site(_)) => {}
                 DeployFact::Dropped => {
                     if self
                         .job(pool, deployment)
@@ -200,11 +200,21 @@ impl Master {
 
     /// Compares both releases, and goes on, back or nowhere.
     fn look_at(&mut self, pool: Target, id: DeploymentId) {
+        let both = self.generations(pool, id);
         let Executor {
             context, deployments, ..
         } = &mut self.executor;
-        let Some(comparison) = deployments.job(pool, id).and_then(|job| job.comparison.as_mut()) else {
+        let percent = deployments.pools.get(&pool).map_or(0, |all| all.steps.percent());
+        let Some(job) = deployments.job(pool, id) else {
             return;
+        };
+        job.compare(&context.pools, both, percent);
+        let Some(comparison) = &mut job.comparison else {
+            let time = steps::Event::Time {
+                compared: 0,
+                is_suspicious: false,
+            };
+            return self.step(pool, id, time, None);
         };
         let verdict = comparison.second(&context.pools);
         let time = steps::Event::Time {
@@ -230,15 +240,14 @@ impl Master {
 
     /// Gives the new generation a part of the requests.
     fn give(&mut self, target: Target, id: DeploymentId, percent: u8) {
-        let old = self.old_generation(target);
+        let both = self.generations(target, id);
         let Executor {
             context, deployments, ..
         } = &mut self.executor;
         if let Some(job) = deployments.job(target, id) {
-            match (&mut job.comparison, old.zip(job.generation)) {
-                (Some(comparison), _) => comparison.step(percent),
-                (none, Some(both)) => *none = Some(Comparison::begin(&context.pools, both, percent)),
-                (None, None) => {}
+            match &mut job.comparison {
+                Some(comparison) => comparison.step(percent),
+                None => job.compare(&context.pools, both, percent),
             }
         }
         match target {
@@ -278,7 +287,7 @@ impl Master {
                 }
                 Action::Return { id, cause } => {
                     if let Some(job) = self.job(pool, id) {
-                        job.comparison = None;
+                        job.end_comparison();
                     }
                     self.go_back(pool, id);
                     let outcome = match cause {

@@ -34,9 +34,15 @@ impl Master {
         let Some((router, link)) = link.flatten() else {
             return Err(otherwise);
         };
+        let request = match request {
+            SiteRequest::Deploy { release, gradual } if context.pools.sites.at(&link).is_none() => {
+                SiteRequest::FirstDeploy { release, gradual }
+            }
+            other => other,
+        };
         match applications.look_for((router, &link), asker, request) {
             true => Ok(None),
-            false => Err(Answer::refusal("too many deployments wait; try again".to_owned())),
+            false => Err(too_many()),
         }
     }
 
@@ -89,11 +95,29 @@ impl Master {
         let Looked {
             asker,
             router,
+            link: named,
             request,
             found,
         } = looked;
         let rights = self.executor.control.rights(asker);
+        if let SiteRequest::FirstDeploy { release, gradual } = request {
+            // Without a release in service the new one serves alone.
+            let serving = found.ok().filter(|found| may_change(rights, Some(found.owner.0)));
+            if let Some((link, root)) = serving.and_then(|found| Some((found.link?, found.root))) {
+                self.executor.context.pools.sites.with_link(router, &link, &root);
+            }
+            let request = SiteRequest::Deploy { release, gradual };
+            let applications = &mut self.executor.applications;
+            return match applications.look_for((router, &named), asker, request) {
+                true => Ok(None),
+                false => Err(too_many()),
+            };
+        }
         let found = found.map_err(|why| match rights {
+            Rights::All if request == SiteRequest::Releases => Answer::refusal(format!(
+                "nothing was changed: {why}; {} leads to no release; make it a link to the one in service",
+                named.display()
+            )),
             Rights::All => Answer::refusal(format!("nothing was changed: {why}")),
             // What the inspector sees is not for everybody.
             Rights::Own(_) => not_yours(),
@@ -115,6 +139,7 @@ impl Master {
         let full = || Answer::refusal("there are too many applications with releases".to_owned());
         let sites = &mut self.executor.context.pools.sites;
         match request {
+            SiteRequest::FirstDeploy { .. } => Ok(None),
             SiteRequest::Releases => {
                 // An application that never ran serves what its link names.
                 let id = sites.with_link(router, link, &found.root).ok_or_else(full)?;
@@ -196,15 +221,26 @@ impl Master {
         }
     }
 
-    /// Returns the generation before a deployment.
-    pub(super) fn old_generation(&self, target: Target) -> Option<GenerationId> {
+    /// Returns the generations of both releases of a deployment. An application's change with its restarts, and one that
+    /// sleeps has none.
+    pub(super) fn generations(
+        &self,
+        target: Target,
+        id: DeploymentId,
+    ) -> Option<(GenerationId, GenerationId)> {
+        let Executor {
+            context,
+            applications,
+            deployments,
+            ..
+        } = &self.executor;
+        let job = deployments.pools.get(&target)?.jobs.get(&id)?;
         match target {
-            Target::Pool(pool) => self.executor.context.pools.serving_generation(pool),
-            Target::Site(id) => {
-                let site = self.site(id)?;
-                self.executor
-                    .applications
-                    .generation_of(site, &site.served.release)
+            Target::Pool(pool) => Some((context.pools.serving_generation(pool)?, job.generation?)),
+            Target::Site(site) => {
+                let site = self.site(site)?;
+                let of = |release: &Path| applications.generation_of(site, release);
+                Some((of(&site.served.release)?, of(&job.release)?))
             }
         }
     }
@@ -256,7 +292,8 @@ impl Master {
         let Some(job) = self.job(Target::Site(id), deployment) else {
             return;
         };
-        (job.serves_since, job.comparison) = (Some(clock::now()), None);
+        job.serves_since = Some(clock::now());
+        job.end_comparison();
         let release = Some(job.release.clone());
         self.serve_alone(id, release);
     }
@@ -285,6 +322,10 @@ fn may_change(rights: Rights, owner: Option<u32>) -> bool {
         Rights::All => true,
         Rights::Own(uid) => uid != 0 && owner == Some(uid),
     }
+}
+
+fn too_many() -> Answer {
+    Answer::refusal("too many deployments wait; try again".to_owned())
 }
 
 fn not_yours() -> Answer {

@@ -99,7 +99,7 @@ impl Router {
                 unstarted,
             } => match self.link_meant_by(&application) {
                 Some(link) => return self.restart_from(admin_request, &link, rolling, unstarted),
-                None if unstarted == Unstarted::Stays || self.pool.has_instances(&application) => {
+                None if unstarted == Unstarted::Stays || self.runs(&application) => {
                     self.restart(&application, rolling)
                 }
                 None => return self.start(admin_request, application, unstarted),
@@ -146,6 +146,14 @@ impl Router {
         self.instances
             .of_pid(pid)
             .ok_or_else(|| AdminError::NoInstance { pid, pool: pool() })
+    }
+
+    /// Whether an application has instances that don't all leave because it was removed.
+    fn runs(&self, application: &Path) -> bool {
+        let is_known = application
+            .to_str()
+            .is_some_and(|name| self.apps.get(name).is_some());
+        is_known && self.pool.has_instances(application)
     }
 
     fn restart(&mut self, application: &Path, rolling: Option<bool>) -> Result<Value, AdminError> {
@@ -254,7 +262,7 @@ impl Router {
         match serving.filter(|_| !is_other || self.sites.is_shared(&link)) {
             Some(serving) => {
                 let serving = PathBuf::from(&*serving);
-                match unstarted == Unstarted::Stays || self.pool.has_instances(&serving) {
+                match unstarted == Unstarted::Stays || self.runs(&serving) {
                     true => {
                         let result = self.restart(&serving, rolling);
                         self.done(admin_request, result);

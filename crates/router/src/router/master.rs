@@ -15,6 +15,7 @@ use forkyard_protocol::router::{ToMaster, ToRouter};
 use nix::sys::epoll::EpollFlags;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 const MESSAGES: usize = 32;
@@ -190,7 +191,11 @@ impl Router {
                     self.found(id, Arc::clone(known));
                 }
                 None if inspected.looked || inspected.refused.is_some() => {
-                    self.not_found(id, inspected.refused.as_deref());
+                    self.not_found(
+                        id,
+                        inspected.root.as_os_str().as_bytes(),
+                        inspected.refused.as_deref(),
+                    );
                 }
                 None => self.refuse(id, Problem::Unavailable),
             }

@@ -5,6 +5,8 @@ use super::event_loop::Router;
 use super::state::ClientState;
 use forkyard_core::applications::event::Event;
 use forkyard_protocol::router::{Served, ToMaster};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ impl Router {
                 let choice = self.sites.choose(link, &known.name, times, has_instances);
                 if choice.is_new {
                     self.say_release(link, &known.name);
+                    self.end_preview(&known.name);
                 }
                 choice.release
             }
@@ -63,7 +66,7 @@ impl Router {
     /// The directory of the release that serves is gone: its requests get what the link names.
     pub(super) fn release_gone(&mut self, id: u64, gone: &Arc<str>) {
         let Some(link) = self.sites.link_of(Path::new(&**gone)) else {
-            return self.not_found(id, None);
+            return self.not_found(id, gone.as_bytes(), None);
         };
         log::error!(
             "[pool {}] the release {gone} is in service and is gone; requests get what {link} names",
@@ -73,10 +76,42 @@ impl Router {
         self.look_up(id, link.as_bytes());
     }
 
+    /// Returns the release that serves an application whose link is gone, or names no application.
+    pub(super) fn release_without_link(&mut self, root: &[u8]) -> Option<Arc<str>> {
+        let applications = &self.settings.applications;
+        let name = &applications.releases.as_ref()?.link;
+        let root = Path::new(OsStr::from_bytes(root));
+        let times = (self.now, applications.forget_after);
+        let pool = &self.pool;
+        let has_instances = |release: &str| pool.has_instances(Path::new(release));
+        [root.to_owned(), root.join(name)]
+            .iter()
+            .find_map(|link| self.sites.kept(link.to_str()?, times, has_instances))
+    }
+
     /// The master has decided which releases get requests.
     pub(super) fn release_changed(&mut self, served: &Served) {
+        let coming = served.coming.iter().map(|(coming, _)| coming);
+        let named = coming
+            .chain([&served.release])
+            .filter_map(|release| release.to_str());
+        let link = served.link.to_str().unwrap_or_default();
+        let new: Vec<Arc<str>> = named
+            .filter(|release| !self.sites.is_served(link, release))
+            .map(Arc::from)
+            .collect();
         for ended in self.sites.set(served, self.now) {
             self.end_release(&ended);
+        }
+        for release in new {
+            self.end_preview(&release);
+        }
+    }
+
+    /// Ends the instances of a release that served nothing but requests for its own directory: they know no link.
+    fn end_preview(&mut self, release: &Arc<str>) {
+        if self.pool.has_instances(Path::new(&**release)) {
+            self.end_release(release);
         }
     }
 

@@ -183,7 +183,7 @@ impl Router {
         let rate = self.settings.applications.stat_throttle_rate;
         match self.inspections.ask(root, id, rate, self.now) {
             Lookup::Known(known) => self.found(id, known),
-            Lookup::Refused(refused) => self.not_found(id, refused.as_deref()),
+            Lookup::Refused(refused) => self.not_found(id, root, refused.as_deref()),
             Lookup::Busy => self.refuse(id, Problem::Unavailable),
             Lookup::Wait(_) => {
                 if let Some(client) = self.clients.get_mut(id) {
@@ -194,11 +194,20 @@ impl Router {
         }
     }
 
-    /// Refuses a request whose root is no application. A release that is gone has served: then the link counts.
-    pub(super) fn not_found(&mut self, id: u64, refused: Option<&Refused>) {
+    /// Refuses a request whose root is no application. A release that is gone has served: then the link counts. If the
+    /// link is gone, the release in service does.
+    pub(super) fn not_found(&mut self, id: u64, root: &[u8], refused: Option<&Refused>) {
         let chosen = self.clients.get_mut(id).and_then(|client| client.release.take());
-        match chosen {
-            Some(gone) => self.release_gone(id, &gone),
+        if let Some(gone) = chosen {
+            return self.release_gone(id, &gone);
+        }
+        match self.release_without_link(root) {
+            Some(kept) => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.release = Some(Arc::clone(&kept));
+                }
+                self.look_up(id, kept.as_bytes());
+            }
             None => {
                 let problem = self.settings.problem_of(refused, self.now);
                 self.refuse(id, problem);

@@ -50,32 +50,44 @@ impl Sites {
         &mut self,
         link: &Arc<str>,
         named: &Arc<str>,
-        (now, forget_after): (Tick, Duration),
+        times: (Tick, Duration),
         has_instances: impl Fn(&str) -> bool,
     ) -> Choice {
-        let is_current = |site: &Site| {
-            site.coming.is_some() || now.since(site.used) < forget_after || has_instances(&site.release)
-        };
-        if let Some(site) = self.by_link.get_mut(link).filter(|site| is_current(site)) {
-            site.used = now;
-            let release = match &site.coming {
-                Some((coming, percent)) => {
-                    self.shared += 1;
-                    let is_coming = spread::within(self.shared, 99) < u64::from(*percent);
-                    if is_coming { coming } else { &site.release }
-                }
-                None => &site.release,
-            };
+        if let Some(release) = self.kept(link, times, has_instances) {
             return Choice {
-                release: Arc::clone(release),
+                release,
                 is_new: false,
             };
         }
-        self.serve(link, named, now);
+        self.serve(link, named, times.0);
         Choice {
             release: Arc::clone(named),
             is_new: true,
         }
+    }
+
+    /// Returns the release of a request, whatever the link names. `None`: the application is not known, or was not used
+    /// for `forget_after` and has no instances.
+    pub(super) fn kept(
+        &mut self,
+        link: &str,
+        (now, forget_after): (Tick, Duration),
+        has_instances: impl Fn(&str) -> bool,
+    ) -> Option<Arc<str>> {
+        let is_current = |site: &Site| {
+            site.coming.is_some() || now.since(site.used) < forget_after || has_instances(&site.release)
+        };
+        let site = self.by_link.get_mut(link).filter(|site| is_current(site))?;
+        site.used = now;
+        let release = match &site.coming {
+            Some((coming, percent)) => {
+                self.shared += 1;
+                let is_coming = spread::within(self.shared, 99) < u64::from(*percent);
+                if is_coming { coming } else { &site.release }
+            }
+            None => &site.release,
+        };
+        Some(Arc::clone(release))
     }
 
     /// Makes a release serve alone.

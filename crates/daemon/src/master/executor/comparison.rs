@@ -3,18 +3,13 @@
 
 use super::generation::Generation;
 use super::pools::Pools;
-use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{GenerationId, WorkerId};
 use forkyard_core::release::compare::{Compare, Counts, Events, Pair, Second, Verdict};
 use forkyard_core::release::reading::{Reading, Side};
 use forkyard_core::release::steering::Steering;
 use forkyard_protocol::release::Answered;
 use forkyard_protocol::routes::RouteCounts;
-use forkyard_sys::clock;
 use std::collections::BTreeSet;
-use std::time::Duration;
-
-const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(in crate::master) struct Comparison {
@@ -27,7 +22,6 @@ pub(in crate::master) struct Comparison {
     new: GenerationId,
     /// Workers whose start was counted.
     started: BTreeSet<WorkerId>,
-    next: Tick,
     events: [Events; 2],
     answered: Pair<Answered>,
 }
@@ -47,7 +41,6 @@ impl Comparison {
             old,
             new,
             started: BTreeSet::new(),
-            next: clock::now() + INTERVAL,
             events: [Events::default(); 2],
             answered: Pair::default(),
         };
@@ -84,8 +77,9 @@ impl Comparison {
         self.steering.needs_workers()
     }
 
-    pub(in crate::master) fn next(&self) -> Tick {
-        self.next
+    /// Returns the generations that it compares: the old one and the new one.
+    pub(super) fn of(&self) -> (GenerationId, GenerationId) {
+        (self.old, self.new)
     }
 
     pub(in crate::master) fn compared(&self) -> u64 {
@@ -126,7 +120,6 @@ impl Comparison {
 
     /// Takes what the workers have counted since the last time.
     pub(in crate::master) fn second(&mut self, pools: &Pools) -> Verdict {
-        self.next = clock::now() + INTERVAL;
         let mut second = Second::default();
         for (side, id) in [(Side::Old, self.old), (Side::New, self.new)] {
             let Some(generation) = pools.generations.get(&id) else {

@@ -19,6 +19,10 @@ use forkyard_protocol::release::{Deployment, Outcome, PoolReleases, ReleaseWorke
 use forkyard_sys::{clock, identity};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often the releases of a deployment are compared.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What gets a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,8 +78,10 @@ pub(in crate::master) struct Job {
     pub(in crate::master) generation: Option<GenerationId>,
     pub(in crate::master) remarks: Vec<String>,
     pub(in crate::master) why: Option<String>,
-    /// While both releases get requests.
+    /// While both releases get requests, and have generations.
     pub(in crate::master) comparison: Option<Comparison>,
+    /// When both are looked at next, while they get requests.
+    next_look: Option<Tick>,
     /// Since when it serves alone.
     pub(in crate::master) serves_since: Option<Tick>,
 }
@@ -93,8 +99,27 @@ impl Job {
             remarks: Vec::new(),
             why: None,
             comparison: None,
+            next_look: None,
             serves_since: None,
         }
+    }
+
+    /// Compares these generations from now on, unless it does so already, and sets the time of the next look.
+    pub(in crate::master) fn compare(
+        &mut self,
+        pools: &Pools,
+        both: Option<(GenerationId, GenerationId)>,
+        percent: u8,
+    ) {
+        self.next_look = Some(clock::now() + LOOK_INTERVAL);
+        if self.comparison.as_ref().map(Comparison::of) != both {
+            self.comparison = both.map(|both| Comparison::begin(pools, both, percent));
+            self.generation = both.map(|(_, new)| new).or(self.generation);
+        }
+    }
+
+    pub(in crate::master) fn end_comparison(&mut self) {
+        (self.comparison, self.next_look) = (None, None);
     }
 
     /// Whether the report waits until the release gets every request.
@@ -256,18 +281,16 @@ impl Deployments {
             .for_each(|it| it.shows(percent));
     }
 
-    /// Returns the deployments with a comparison due.
+    /// Returns the deployments with a look due.
     pub(in crate::master) fn due(&self, now: Tick) -> Vec<(Target, DeploymentId)> {
-        let is_due = |job: &Job| job.comparison.as_ref().is_some_and(|it| it.next() <= now);
+        let is_due = |job: &Job| job.next_look.is_some_and(|next| next <= now);
         let due = self.jobs().filter(|(.., job)| is_due(job));
         due.map(|(pool, id, _)| (pool, id)).collect()
     }
 
     pub(super) fn deadline(&self) -> Option<Tick> {
         let jobs = || self.pools.values().flat_map(|all| all.jobs.values());
-        let looks = jobs()
-            .filter_map(|job| job.comparison.as_ref())
-            .map(Comparison::next);
+        let looks = jobs().filter_map(|job| job.next_look);
         let jobs = jobs();
         let since = jobs
             .filter(|job| job.is_awaited())

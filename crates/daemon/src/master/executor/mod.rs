@@ -125,7 +125,6 @@ use web::Web;
 
 pub(in crate::master) use applications::{Looked, SiteRequest};
 pub use apply_error::{ApplyError, PoolFault};
-pub(in crate::master) use comparison::Comparison;
 pub(super) use control::Rights;
 pub(in crate::master) use deployments::{DeployFact, Job, PoolDeployments, Target};
 pub use failure::RunError;

@@ -22,7 +22,15 @@ const MOST_LOOKS: usize = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::master) enum SiteRequest {
     Releases,
-    Deploy { release: PathBuf, gradual: Option<bool> },
+    Deploy {
+        release: PathBuf,
+        gradual: Option<bool>,
+    },
+    /// A deployment of an application that is not known. What its link names is looked at first.
+    FirstDeploy {
+        release: PathBuf,
+        gradual: Option<bool>,
+    },
 }
 
 /// What the inspector has found for a request.
@@ -30,6 +38,7 @@ pub(in crate::master) enum SiteRequest {
 pub(in crate::master) struct Looked {
     pub(in crate::master) asker: u64,
     pub(in crate::master) router: PoolId,
+    pub(in crate::master) link: PathBuf,
     pub(in crate::master) request: SiteRequest,
     pub(in crate::master) found: Result<FoundApplication, Reason>,
 }
@@ -64,6 +73,7 @@ impl Deployed {
             self.looked.push_back(Looked {
                 asker: look.asker,
                 router,
+                link: look.link,
                 request: look.request,
                 found: found.clone(),
             });
@@ -140,7 +150,9 @@ impl Applications {
             return;
         };
         match &look.request {
-            SiteRequest::Releases => app_pool.look_at(number, &look.link, None),
+            SiteRequest::Releases | SiteRequest::FirstDeploy { .. } => {
+                app_pool.look_at(number, &look.link, None)
+            }
             SiteRequest::Deploy { release, .. } => app_pool.look_at(number, release, Some(&look.link)),
         }
     }
