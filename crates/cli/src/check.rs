@@ -156,6 +156,7 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
         let warning = diagnostic(loaded, pool, Severity::Warning, problem, remedy);
         found.extend(warning.map(|warning| Diagnostic {
             key: Some("release".to_owned()),
+            location: (loaded.releases.get(&pool.name).unwrap_or(&warning.location)).clone(),
             ..warning
         }));
     }

@@ -94,4 +94,6 @@ pub struct Loaded {
     pub locations: HashMap<String, Location>,
     /// The places of the pools' listening addresses, by pool name.
     pub listens: HashMap<String, Location>,
+    /// The places of the links to the pools' releases, by pool name.
+    pub releases: HashMap<String, Location>,
 }

@@ -185,13 +185,13 @@ fn disturb(name: &str, manager: &'static str) {
     let (code, text) = stand.shop.daemon.said(&["rollback", "shop", "--wait"]);
     assert_eq!(code, Some(0), "{text}");
     first.ends(Some(70), "was taken back: an operator asked for it");
-    stand.rests("1", None, "rolled back");
+    stand.rests("1", Some("1"), "rolled back");
 
     // An interrupted command takes its deployment back, and so does the daemon if the command is killed.
     let first = stand.share("2", 50);
     first.signal(Signal::SIGINT);
     first.ends(Some(70), "was taken back: an operator asked for it");
-    stand.rests("1", None, "interrupted");
+    stand.rests("1", Some("1"), "interrupted");
     let first = stand.share("2", 50);
     first.signal(Signal::SIGKILL);
     first.ends(None, "");

@@ -200,9 +200,55 @@ fn a_deployment_under_way_is_taken_back_or_replaced() {
         assert_eq!(code, Some(0), "{text}");
         let (code, text) = ended(under_way);
         assert_eq!(code, Some(70), "{end:?}: {text}");
-        assert_contains(&text, "another configuration of the pool took its place");
+        assert_contains(
+            &text,
+            "a restart or another configuration of the pool took its place",
+        );
         wait_until("the release before", || shop.answer_at("current") == "1 1 1");
         assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
+    }
+}
+
+#[test]
+fn the_next_deployment_does_not_wait_for_requests_of_releases_that_leave() {
+    let slow = "<?php if ($_SERVER['QUERY_STRING'] === 'hold') { touch('DIR/held');
+        while (!file_exists('DIR/go')) { usleep(1000); } }
+        include 'part.php'; echo 'RELEASE ', part(), ' ', basename($_SERVER['DOCUMENT_ROOT']);";
+    for name in ["php", "zygote"] {
+        let shop = Shop::start(application(name), &format!("{STATIC}gradual = []\n"), false);
+        let dir = shop.daemon.dir.display().to_string();
+        for release in ["1", "2"] {
+            let text = slow.replace("DIR", &dir).replace("RELEASE", release);
+            write_file(
+                shop.daemon.dir.join("releases").join(release).join("index.php"),
+                text,
+            );
+        }
+        shop.assert_serves("1", &[]);
+        let hold = |shop: &Shop| {
+            let params = Params::get(&shop.daemon.dir.join("current"), "index.php", "hold");
+            let mut client = shop.daemon.client("shop");
+            client.send(&params, b"").expect("send");
+            wait_until("the request", || shop.daemon.dir.join("held").exists());
+            fs::remove_file(shop.daemon.dir.join("held")).expect("the mark");
+            client
+        };
+        let mut first = hold(&shop);
+        let (code, said) = shop.deploy(&[&shop.release("2")]);
+        assert_eq!(code, 0, "{name}: {said}");
+        let mut second = hold(&shop);
+        let (code, said) = shop.daemon.said(&["rollback", "shop"]);
+        assert_eq!(code, Some(0), "{name}: {said}");
+        assert!(!said.contains("waits"), "{name}: {said}");
+        shop.assert_serves("1", &["2"]);
+        let (code, said) = shop.deploy(&[&shop.release("3")]);
+        assert_eq!(code, 0, "{name}: {said}");
+        shop.assert_serves("3", &["1", "2"]);
+        write_file(shop.daemon.dir.join("go"), "");
+        for (client, release) in [(&mut first, "1"), (&mut second, "2")] {
+            let answer = client.answer().expect("an answer");
+            assert_eq!(answer.body(), format!("{release} {release} {release}"), "{name}");
+        }
     }
 }
 

@@ -92,17 +92,20 @@ impl Links {
         }
     }
 
-    /// Shows the static files of the release that is deployed.
+    /// Shows the static files of the release that is deployed. Returns what the link named before.
     ///
     /// # Errors
     /// [`Links::serve`] would fail.
-    pub(super) fn announce(&self, release: &Path) -> Result<(), LinkError> {
+    pub(super) fn announce(&self, release: &Path) -> Result<Option<PathBuf>, LinkError> {
         let last = self.beside(LAST);
         let present = beneath::entry_in(self.directory.as_fd(), &last);
         if present.is_some_and(|entry| entry.form != FileForm::Link) {
             return Err(LinkError::NoLink(self.path.with_file_name(last)));
         }
-        self.put(&self.beside(NEXT), release)
+        let next = self.beside(NEXT);
+        let before = link::read(self.directory.as_fd(), &next).ok();
+        self.put(&next, release)?;
+        Ok(before)
     }
 
     /// Moves the links once the release is in service. `before`: the release until then. The link to the one that was deployed
@@ -114,12 +117,16 @@ impl Links {
         self.put(&self.name, release)
     }
 
-    /// Removes the link to the release that is deployed, unless it names another one by now.
-    pub(super) fn give_up(&self, release: &Path) {
+    /// Has the link to the release that is deployed name what it named before, unless it names another one by now.
+    pub(super) fn give_up(&self, release: &Path, before: Option<&Path>) {
         let next = self.beside(NEXT);
         let named = link::read(self.directory.as_fd(), &next);
         if named.is_ok_and(|named| named == self.as_written(release)) {
-            let _ = link::remove(self.directory.as_fd(), &next);
+            let directory = self.directory.as_fd();
+            let _ = match before {
+                Some(before) => link::put(directory, &next, before, self.owner),
+                None => link::remove(directory, &next),
+            };
         }
     }
 }
@@ -154,10 +161,17 @@ mod tests {
             symlink(written("r/1"), path.join("current")).unwrap();
             let (one, two) = (path.join("r/1"), path.join("r/2"));
             let links = Links::open(&path.join("current")).unwrap();
-            links.announce(&two).unwrap();
+            assert_eq!(links.announce(&one).unwrap(), None);
+            links.give_up(&one, None);
+            assert_eq!(target(&directory, "current.next"), None);
+            links.announce(&one).unwrap();
+            let before = links.announce(&two).unwrap();
             assert_eq!(target(&directory, "current.next"), Some(written("r/2")));
+            links.give_up(&two, before.as_deref());
+            assert_eq!(target(&directory, "current.next"), Some(written("r/1")));
+            links.announce(&two).unwrap();
             assert_eq!(target(&directory, "current"), Some(written("r/1")));
-            links.give_up(&one);
+            links.give_up(&one, None);
             assert!(
                 target(&directory, "current.next").is_some(),
                 "it names another release"

@@ -116,10 +116,10 @@ pub(super) fn releases(arguments: &Releases) -> ExitCode {
     tell(shown(arguments))
 }
 
-/// A name without a slash is a pool, otherwise a path, whose links stay.
+/// A name without a slash is a pool, otherwise a path, whose links stay. So are `.` and `..`.
 fn name(pool: &Path) -> String {
     match pool.to_str() {
-        Some(name) if !name.contains('/') => name.to_owned(),
+        Some(name) if !name.contains('/') && !name.starts_with('.') => name.to_owned(),
         _ => {
             let path = std::path::absolute(pool).unwrap_or_else(|_| pool.to_owned());
             path.display().to_string().trim_end_matches('/').to_owned()
@@ -236,27 +236,27 @@ impl Order<'_> {
         let pool = &self.after_other(pool, release)?;
         let begun = directory(release);
         let interrupts = Interrupts::note();
-        links.announce(release).map_err(DeployError::from)?;
+        let announced = links.announce(release).map_err(DeployError::from)?;
         let result = match self.result(pool, release, &interrupts) {
             Ok(result) => result,
             Err(outcome) => {
-                links.give_up(release);
+                links.give_up(release, announced.as_deref());
                 return Err(outcome);
             }
         };
         if result.outcome != Outcome::Deployed {
-            links.give_up(release);
+            links.give_up(release, announced.as_deref());
             return Ok(self.shown(&result));
         }
         // A command that was stopped for a while may be late.
         let now = ask_one(self.daemon, &pool.pool)?.release;
         if now.is_some_and(|now| now != release) {
-            links.give_up(release);
+            links.give_up(release, announced.as_deref());
             let outcome = Outcome::Replaced;
             return Ok(self.shown(&Deployment { outcome, ..result }));
         }
         if directory(release) != begun {
-            links.give_up(release);
+            links.give_up(release, announced.as_deref());
             return self.go_back(pool, result);
         }
         let before = result.before.as_deref();
@@ -444,12 +444,9 @@ fn shown(arguments: &Releases) -> CommandResult {
     for pool in &releases {
         let _ = writeln!(text, "{}: {}", pool.pool, display::in_service(pool));
         for workers in &pool.workers {
-            let _ = writeln!(
-                text,
-                "  {} workers of {}",
-                workers.workers,
-                workers.release.display()
-            );
+            let noun = if workers.workers == 1 { "worker" } else { "workers" };
+            let release = workers.release.display();
+            let _ = writeln!(text, "  {} {noun} of {release}", workers.workers);
         }
         if pool.outside > 0 {
             let _ = writeln!(text, "  {} requests had a script in no release", pool.outside);

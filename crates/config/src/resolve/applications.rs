@@ -121,12 +121,12 @@ fn releases(text: &PoolText, report: &mut Report<'_>) -> Option<Box<Release>> {
     let name = &written.value.0;
     let mut parts = Path::new(name).components();
     let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
-    if !is_name || name.contains('/') {
+    if !is_name || name.contains('/') || name.contains(char::is_control) {
         let problem = format!("{} is no name of a link", quoted(name));
         report.rule(
             written,
             problem,
-            "give a name without slashes, such as \"current\"",
+            "give a name without slashes and control characters, such as \"current\"",
         );
         return None;
     }

@@ -151,11 +151,17 @@ fn resolve(text: &str, path: &Path, reading: &Sources<'_>, diagnostics: &mut Dia
         Some((text.name.clone(), written.location.clone()))
     };
     let listens = texts.iter().filter_map(listen).collect();
+    let release = |text: &PoolText| {
+        let written = text.draft.release.written()?;
+        Some((text.name.clone(), written.location.clone()))
+    };
+    let releases = texts.iter().filter_map(release).collect();
     skip::leave_out(&mut config, &mentions, diagnostics).then_some(Loaded {
         config,
         warnings: Vec::new(),
         locations,
         listens,
+        releases,
     })
 }
 

@@ -80,7 +80,10 @@ pub(super) fn resolve(
     let pm = pm.map(|pm| if has_autopilot { pm } else { pm.with_more(extra) });
     let release = match &application {
         Some(application) => release::resolve(text, application, report),
-        None => None,
+        None => {
+            release::report_missing(text, report);
+            None
+        }
     };
     positive(&draft.push_timeout, super::jobs::DEFAULT_PUSH_TIMEOUT, report);
     Some(Pool {

@@ -7,8 +7,6 @@ use crate::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
 use crate::report::{Report, WorldReport};
 use std::path::PathBuf;
 
-const WITHOUT: &str = "it has no effect without release";
-
 /// Returns the release of a pool; `None`: its paths are as written.
 pub(super) fn resolve(
     text: &PoolText,
@@ -20,10 +18,19 @@ pub(super) fn resolve(
         if text.is_routed() && !text.applications.releases.is_absent() {
             return None;
         }
-        let remedy = "write release = \"/srv/shop/current\", or leave it out";
-        report.useless(&draft.gradual, WITHOUT, remedy);
-        report.useless(&draft.step_time, WITHOUT, remedy);
-        report.useless(&draft.release_shared, WITHOUT, remedy);
+        let (without, remedy) = match text.is_routed() {
+            true => (
+                "it has no effect without releases in the pool's applications",
+                "write releases = \"current\" there, or leave it out",
+            ),
+            false => (
+                "it has no effect without release",
+                "write release = \"/srv/shop/current\", or leave it out",
+            ),
+        };
+        report.useless(&draft.gradual, without, remedy);
+        report.useless(&draft.step_time, without, remedy);
+        report.useless(&draft.release_shared, without, remedy);
         return None;
     };
     let problem = match application {
@@ -43,13 +50,28 @@ pub(super) fn resolve(
         report.rule(written, problem, "leave it out");
         return None;
     }
-    let link = absolute(written, report)?;
+    // A slash at its end would follow the link.
+    let link: PathBuf = absolute(written, report)?.components().collect();
     if link.file_name().is_none() {
         let problem = "it is no path of a link";
         report.rule(written, problem, "name a link, such as /srv/shop/current");
         return None;
     }
     with_steps(link, draft, report)
+}
+
+/// Reports a link that leads nowhere. The application's files below it are missing.
+pub(super) fn report_missing(text: &PoolText, report: &mut WorldReport<'_>) {
+    let written = text.draft.release.written();
+    let Some((written, link)) = written.and_then(|written| Some((written, absolute(written, report)?)))
+    else {
+        return;
+    };
+    if !text.is_routed() && !report.world.exists(&link) {
+        let link = link.display();
+        let remedy = format!("make it before the daemon starts: ln -s releases/1 {link}");
+        report.rule(written, format!("{link} leads to no directory"), remedy);
+    }
 }
 
 /// Returns the release behind a link, with the steps of its deployments.
@@ -63,7 +85,10 @@ pub(super) fn with_steps(link: PathBuf, draft: &PoolDraft, report: &mut Report<'
         {
             Some(percent) => gradual.push(percent),
             None => {
-                let problem = format!("{percent} is not a percentage after {before}");
+                let problem = match before {
+                    0 => format!("{percent} is not a percentage from 1 to 99"),
+                    _ => format!("{percent} is not a percentage after {before}"),
+                };
                 let remedy = "give whole numbers from 1 to 99, each more than the one before, or []";
                 report.refuse(&draft.gradual, &problem, remedy);
                 return None;

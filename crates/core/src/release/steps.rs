@@ -3,15 +3,15 @@
 //! ```text
 //!                                 next deployment, below 50 %
 //!        ┌───────────────────────────────┬────────────▶ Ended(Replaced)
-//!        │        trial passed           │   last step           old workers have gone
-//!     Trying ──────────────────▶ Sharing(1, 10, 50 %) ──▶ Whole ───────────────────────▶ Ended(Done)
-//!        │ trial failed                  │ worse, or rollback
+//!        │        trial passed           │   last step          every request      old workers have gone
+//!     Trying ──────────────────▶ Sharing(1, 10, 50 %) ──▶ Whole ────────────▶ Served ──────────────────▶ Ended(Done)
+//!        │ trial failed                  │ worse, or rollback                  or next deployment
 //!        ├───────────────────────────────┘
-//!        ▼      new workers have gone
-//!      Back ───────────────────────────▶ Ended(RolledBack)
+//!        ▼      new workers have gone, or next deployment
+//!      Back ──────────────────────────────────────────────▶ Ended(RolledBack)
 //! ```
 //!
-//! From `Whole` on the new release serves alone: the next deployment waits, and a rollback is a deployment of the old release.
+//! From 50 % until `Served` or `Back` the next deployment waits. From `Whole` on a rollback is a deployment of the old release.
 //! The command moves the link to the release. So a deployment whose command has ended is taken back.
 
 use forkyard_base::tick::Tick;
@@ -62,8 +62,10 @@ pub enum State {
     Trying,
     /// Both generations serve: the index of the step, and its begin.
     Sharing { step: usize, since: Tick },
-    /// The new generation gets all requests, and old workers finish.
+    /// The new generation takes over.
     Whole,
+    /// The new generation gets all requests, and old workers finish.
+    Served,
     /// The old generation gets all requests, and new workers finish.
     Back(Cause),
 }
@@ -100,6 +102,8 @@ pub enum Event {
     },
     /// The comparison decided.
     Worse,
+    /// The new generation gets every request.
+    Serves,
     /// An operator wants the old release.
     RollBack,
     /// The command that waits has ended.
@@ -220,7 +224,7 @@ impl Deployments {
     pub fn percent(&self) -> u8 {
         match &self.present {
             Some((deployment, State::Sharing { step, .. })) => percent(&deployment.plan, *step),
-            Some((_, State::Whole)) => 100,
+            Some((_, State::Whole | State::Served)) => 100,
             Some((_, State::Trying | State::Back(_))) | None => 0,
         }
     }
@@ -229,7 +233,7 @@ impl Deployments {
     pub fn next_time(&self) -> Option<Tick> {
         match &self.present {
             Some((deployment, State::Sharing { since, .. })) => Some(*since + deployment.plan.step_time),
-            Some((_, State::Trying | State::Whole | State::Back(_))) | None => None,
+            Some((_, State::Trying | State::Whole | State::Served | State::Back(_))) | None => None,
         }
     }
 
@@ -243,6 +247,14 @@ impl Deployments {
         let percent = self.percent();
         match &self.present {
             None => self.begin(deployment, actions),
+            Some((present, state @ (State::Served | State::Back(_)))) => {
+                let end = match state {
+                    State::Back(cause) => End::RolledBack(*cause),
+                    _ => End::Done,
+                };
+                actions.push(Action::End { id: present.id, end });
+                self.begin(deployment, actions);
+            }
             Some((present, State::Trying | State::Sharing { .. })) if percent < REPLACED_BELOW => {
                 actions.push(replaced(present.id));
                 self.begin(deployment, actions);
@@ -314,17 +326,25 @@ impl Deployments {
             // The command of the next one moves the link.
             (State::Whole, Event::Left) if has_next => return,
             (State::Whole, Event::Left) => return actions.push(Action::Undo(id)),
-            (State::Whole, Event::Gone) => return self.end(End::Done, actions),
+            (State::Whole, Event::Serves) if has_next => return self.end(End::Done, actions),
+            (State::Whole, Event::Serves) => State::Served,
+            (State::Whole | State::Served, Event::Gone) => return self.end(End::Done, actions),
             (State::Back(cause), Event::Gone) => return self.end(End::RolledBack(cause), actions),
-            (State::Trying, Event::Time { .. } | Event::Worse | Event::Gone)
-            | (State::Sharing { .. }, Event::TrialPassed | Event::TrialFailed | Event::Gone)
+            (State::Trying, Event::Time { .. } | Event::Worse | Event::Serves | Event::Gone)
             | (
-                State::Whole | State::Back(_),
+                State::Sharing { .. },
+                Event::TrialPassed | Event::TrialFailed | Event::Serves | Event::Gone,
+            )
+            | (
+                State::Whole | State::Served | State::Back(_),
                 Event::TrialPassed | Event::Time { .. } | Event::Worse | Event::RollBack,
             )
-            | (State::Back(_), Event::TrialFailed | Event::Left) => return,
+            | (State::Served | State::Back(_), Event::TrialFailed | Event::Serves | Event::Left) => return,
         };
         *state = next;
+        if let (State::Back(cause), true) = (next, has_next) {
+            self.end(End::RolledBack(cause), actions);
+        }
     }
 
     fn end(&mut self, end: End, actions: &mut Vec<Action>) {

@@ -116,7 +116,7 @@ impl World<'_> {
             }
             let since = match deployments.present() {
                 Some((_, State::Sharing { since, .. })) => since,
-                Some((_, State::Trying | State::Whole | State::Back(_))) | None => return,
+                Some((_, State::Trying | State::Whole | State::Served | State::Back(_))) | None => return,
             };
             let sums = self.second(f64::from(shown) / 100.0, second);
             shown = steering.second(&sums);

@@ -156,7 +156,9 @@ impl Master {
                         .job(pool, deployment)
                         .is_some_and(|it| it.serves_since.is_none())
                     {
-                        let why = || Some("another configuration of the pool took its place".to_owned());
+                        let why = || {
+                            Some("a restart or another configuration of the pool took its place".to_owned())
+                        };
                         self.step(pool, deployment, steps::Event::RollBack, why());
                         self.step(pool, deployment, steps::Event::TrialFailed, why());
                     }
@@ -171,6 +173,7 @@ impl Master {
         }
         for (pool, deployment) in self.executor.deployments.whole(&self.executor.context.pools) {
             self.report(pool, deployment, Outcome::Deployed);
+            self.step(pool, deployment, steps::Event::Serves, None);
         }
         let Executor {
             context,

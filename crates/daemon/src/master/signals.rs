@@ -236,7 +236,7 @@ impl Master {
             true => ReloadScope::All,
             false => ReloadScope::Changed,
         };
-        log::info!("the configuration that is written is compared with the one in force");
+        log::debug!("the configuration that is written is compared with the one in force");
         match (self.read_config)() {
             Ok(config) => Answer::Changes(Box::new(
                 self.executor.context.what_a_reload_changes(config, scope),

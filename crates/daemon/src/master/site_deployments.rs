@@ -155,8 +155,13 @@ impl Master {
             }
             SiteRequest::Deploy { release, gradual } => {
                 let id = sites.with_link(router, link, &release).ok_or_else(full)?;
+                let mut gradual = gradual;
                 if let Some(site) = sites.get_mut(id) {
                     site.owner = Some(found.owner.0);
+                    // There is nothing to compare.
+                    if site.served.release == found.root {
+                        gradual = Some(false);
+                    }
                 }
                 let plan = super::deployments::plan(self.executor.applications.releases_of(router), gradual);
                 self.begin_deployment(Target::Site(id), Some(asker), &found.root, plan);

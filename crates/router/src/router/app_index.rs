@@ -135,6 +135,15 @@ impl AppIndex {
         self.entries.get(root)?.known.clone().flatten()
     }
 
+    /// Returns an application by its name, which requests may give in other forms.
+    pub(super) fn named(&self, name: &str) -> Option<Arc<Known>> {
+        let is_it = |known: &Arc<Known>| *known.name == *name;
+        let all = || self.entries.values().filter_map(|entry| entry.known.clone()?);
+        self.before(name.as_bytes())
+            .filter(is_it)
+            .or_else(|| all().find(is_it))
+    }
+
     /// Handles an answer. Returns `None` if the question is unknown.
     pub(super) fn seen(&mut self, seen: InspectReply, pool: &Bounds, now: Tick) -> Option<Inspected> {
         let root = self.looks.remove(&seen.number)?;

@@ -59,7 +59,7 @@ impl Router {
             return known;
         }
         let serving = self.sites.release(link);
-        let serving = serving.and_then(|release| self.inspections.index.before(release.as_bytes()));
+        let serving = serving.and_then(|release| self.inspections.index.named(release));
         serving.unwrap_or(known)
     }
 

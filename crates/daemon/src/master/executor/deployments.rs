@@ -316,10 +316,13 @@ impl Deployments {
                 (Target::Site(site), state) => {
                     let site = pools.sites.get(*site)?;
                     let leaving = match state {
-                        State::Whole => job.before.as_ref().filter(|before| **before != job.release),
+                        State::Whole | State::Served => job.before.as_ref(),
                         _ => Some(&job.release),
                     };
-                    leaving.is_some_and(|leaving| applications.has_workers(pools, site, leaving))
+                    let is_same = job.before.as_ref() == Some(&job.release);
+                    leaving
+                        .filter(|_| !is_same)
+                        .is_some_and(|leaving| applications.has_workers(pools, site, leaving))
                 }
             };
             (!has_workers).then_some((*target, id))
@@ -451,7 +454,7 @@ impl PoolDeployments {
         let (id, state) = self.steps.present()?;
         let is_open = match state {
             State::Trying | State::Sharing { .. } => true,
-            State::Whole | State::Back(_) => false,
+            State::Whole | State::Served | State::Back(_) => false,
         };
         let waiting = self.steps.waiting().and_then(|(id, _)| self.jobs.get(&id));
         let job = self.jobs.get(&id).filter(|_| is_open)?;
