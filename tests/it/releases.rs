@@ -338,6 +338,40 @@ fn a_master_that_is_killed_or_replaced_keeps_the_release() {
 }
 
 #[test]
+fn a_pool_whose_release_was_deleted_gets_what_the_link_names() {
+    for application in &APPLICATIONS {
+        for manager in [MANAGERS[0], MANAGERS[2]] {
+            let shop = Shop::start(application, manager, false);
+            let name = application.name;
+            let (code, text) = shop.deploy(&[&shop.release("2"), "--wait"]);
+            assert_eq!(code, 0, "{name}: {text}");
+            shop.assert_serves("2", &[]);
+            // Nothing changes while the link names the same directory.
+            fs::remove_dir_all(shop.release("2")).expect("remove");
+            let ask = || {
+                let params = Params::get(&shop.daemon.dir.join("current"), application.files[0].0, "");
+                shop.daemon.ask("shop", &params).body().to_owned()
+            };
+            wait_until("the error", || {
+                ask();
+                shop.daemon
+                    .log()
+                    .contains("leads to releases/2, which is not there")
+            });
+            assert_contains(&shop.daemon.log(), "the directory of its release is gone");
+            shop.move_link("releases/3");
+            let (code, text) = shop.daemon.said(&["restart", "shop", "--wait"]);
+            assert_eq!(code, Some(0), "{name}: {text}");
+            shop.assert_serves("3", &[]);
+            shop.move_link("releases/1");
+            shop.assert_serves("3", &[]);
+            fs::remove_dir_all(shop.release("3")).expect("remove");
+            wait_until("the release that the link names", || ask() == "1 1 1");
+        }
+    }
+}
+
+#[test]
 fn what_can_not_be_a_release_is_refused_with_the_remedy() {
     let shop = Shop::start(&APPLICATIONS[1], MANAGERS[0], false);
     let file = shop.daemon.write("a-file", "");

@@ -8,6 +8,7 @@
 //! Restart  0   0  reason  time
 //! Crowded  0   0    7     slot
 //! Busy     1   0    7     slot
+//! Restart  0   1    7     time, because the release is gone
 //! ```
 
 use forkyard_base::tick::Tick;
@@ -36,8 +37,9 @@ pub enum AcceptNotice {
 const UP: u32 = 1 << 31;
 const CANDIDATE: u32 = 1 << 30;
 const REASON: u32 = 0b111 << TIMESTAMP_BITS;
-/// No reason has this number. An older master takes the notice for [`AcceptNotice::Accepted`].
 const CROWDED: u32 = REASON;
+/// The number of [`RestartReason::ReleaseGone`] is that of Crowded.
+const RELEASE_GONE: u32 = CANDIDATE | REASON;
 const SLOT: u32 = !(UP | CANDIDATE | REASON);
 
 /// Low bits of the monotonic clock in milliseconds: 37 hours, half of which can be compared.
@@ -52,6 +54,10 @@ impl AcceptNotice {
             AcceptNotice::Candidate(slot) => slot | CANDIDATE,
             AcceptNotice::Crowded(slot) => slot | CROWDED,
             AcceptNotice::Busy(slot) => slot | CROWDED | UP,
+            AcceptNotice::Restart {
+                reason: RestartReason::ReleaseGone,
+                since,
+            } => since | RELEASE_GONE,
             AcceptNotice::Restart { reason, since } => since | reason.bits() << TIMESTAMP_BITS,
         };
         word.to_ne_bytes()
@@ -61,9 +67,12 @@ impl AcceptNotice {
         let word = u32::from_ne_bytes(bytes);
         let slot = word & SLOT;
         match RestartReason::from_bits((word & REASON) >> TIMESTAMP_BITS) {
+            Some(reason) if word & RELEASE_GONE == RELEASE_GONE => {
+                AcceptNotice::Restart { reason, since: slot }
+            }
             _ if word & CANDIDATE != 0 => AcceptNotice::Candidate(slot),
-            None if word & (REASON | UP) == CROWDED | UP => AcceptNotice::Busy(slot),
-            None if word & REASON == CROWDED => AcceptNotice::Crowded(slot),
+            _ if word & (REASON | UP) == CROWDED | UP => AcceptNotice::Busy(slot),
+            _ if word & REASON == CROWDED => AcceptNotice::Crowded(slot),
             Some(reason) => AcceptNotice::Restart { reason, since: slot },
             None if word & UP != 0 => AcceptNotice::Up(slot),
             None => AcceptNotice::Accepted(slot),
@@ -86,16 +95,19 @@ pub enum RestartReason {
     CodeFull,
     /// A file in `watch` of an application that boots once changed.
     Watched,
+    /// The directory of its release was removed.
+    ReleaseGone,
 }
 
 impl RestartReason {
-    pub const ALL: [RestartReason; 6] = [
+    pub const ALL: [RestartReason; 7] = [
         RestartReason::RestartFile,
         RestartReason::MaxRequests,
         RestartReason::Memory,
         RestartReason::CodeReset,
         RestartReason::CodeFull,
         RestartReason::Watched,
+        RestartReason::ReleaseGone,
     ];
 
     /// As a nonzero number of three bits.
@@ -129,6 +141,7 @@ impl fmt::Display for RestartReason {
             RestartReason::CodeReset => "opcache_reset() was called",
             RestartReason::CodeFull => "its OPcache has no memory left for new code",
             RestartReason::Watched => "a watched file has changed",
+            RestartReason::ReleaseGone => "the directory of its release is gone",
         })
     }
 }
@@ -157,7 +170,7 @@ mod tests {
             assert_eq!(AcceptNotice::decode(notice.encode()), notice);
         }
         assert_eq!(RestartReason::from_bits(0), None);
-        assert_eq!(RestartReason::from_bits(7), None);
+        assert_eq!(RestartReason::from_bits(8), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::context::{GenerationContext, Settings};
 use super::page::Page;
 use super::pool_view::count;
+use super::release::ReleaseDirectory;
 use super::restart_file::RestartFile;
 use forkyard_base::tick::Tick;
 use forkyard_protocol::accept_notify::{AcceptNotice, RestartReason, timestamp};
@@ -42,6 +43,7 @@ pub(super) struct AcceptNotifier {
     pub(super) max_active: u64,
     pub(super) counted: Tick,
     restart_file: Option<RestartFile>,
+    release: Option<ReleaseDirectory>,
     pub(super) asked_renewal: Option<Tick>,
 }
 
@@ -54,6 +56,7 @@ impl AcceptNotifier {
             max_active: 0,
             counted: Tick::ZERO,
             restart_file: RestartFile::of(settings),
+            release: ReleaseDirectory::of(settings),
             asked_renewal: None,
         }
     }
@@ -92,6 +95,9 @@ impl AcceptNotifier {
         let is_touched = self.restart_file.as_mut().is_some_and(|it| it.has_changed(now));
         if is_touched {
             self.ask_restart(RestartReason::RestartFile, now, now);
+        }
+        if self.release.as_mut().is_some_and(|it| it.is_gone(now)) {
+            self.ask_restart(RestartReason::ReleaseGone, now, now);
         }
     }
 

@@ -3,19 +3,58 @@
 use super::context::Settings;
 use super::page::Page;
 use fastcgi::Params;
+use forkyard_base::tick::Tick;
+use forkyard_config::ProcessManager;
 use forkyard_config::release::{Map, after_proxy, map_request};
 use forkyard_sys::file::{existing_file, resolved};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const SCRIPT: &[u8] = b"SCRIPT_FILENAME";
 /// The most scripts that are known to lie in the release.
 const MOST_SCRIPTS: usize = 1_024;
 /// A worker's first requests, whose included files are looked at.
 const FIRST: u32 = 20;
+
+/// How often a worker looks whether its release is there, and how long it waits after it was not.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// The directory of the release that a worker serves.
+#[derive(Debug)]
+pub(super) struct ReleaseDirectory {
+    path: PathBuf,
+    next_look: Tick,
+}
+
+impl ReleaseDirectory {
+    /// `None`: the worker has no release, or its router looks.
+    pub(super) fn of(settings: &Settings) -> Option<ReleaseDirectory> {
+        let is_routed = matches!(settings.pool.pm, ProcessManager::Ordered { .. });
+        let map = settings.release.as_deref().filter(|_| !is_routed)?;
+        Some(ReleaseDirectory {
+            path: map.release().to_owned(),
+            next_look: Tick::ZERO,
+        })
+    }
+
+    /// Whether it was removed. Costs a system call once a second.
+    pub(super) fn is_gone(&mut self, now: Tick) -> bool {
+        if now < self.next_look {
+            return false;
+        }
+        let found = fs::symlink_metadata(&self.path);
+        let is_gone = found.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        self.next_look = now + if is_gone { LOOK_AGAIN } else { LOOK_INTERVAL };
+        is_gone
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct ReleasePaths(Option<Box<Paths>>);
@@ -148,8 +187,25 @@ fn is_below(script: &[u8], directories: &[PathBuf]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_removed_directory_is_noticed_within_a_second_and_looked_for_each_minute() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("release");
+        fs::create_dir(&path).unwrap();
+        let mut release = ReleaseDirectory {
+            path: path.clone(),
+            next_look: Tick::ZERO,
+        };
+        let mut at = |seconds| release.is_gone(Tick::ZERO + Duration::from_secs(seconds));
+        assert!(!at(10));
+        fs::remove_dir(&path).unwrap();
+        assert_eq!(
+            [at(10), at(11), at(12), at(70), at(71)],
+            [false, true, false, false, true]
+        );
+    }
 
     #[test]
     fn a_script_leads_into_its_release_or_a_shared_directory() {

@@ -11,7 +11,10 @@ use std::time::Duration;
 fn has_timestamp(why: RestartReason) -> bool {
     match why {
         RestartReason::CodeReset | RestartReason::CodeFull | RestartReason::Watched => true,
-        RestartReason::RestartFile | RestartReason::MaxRequests | RestartReason::Memory => false,
+        RestartReason::RestartFile
+        | RestartReason::MaxRequests
+        | RestartReason::Memory
+        | RestartReason::ReleaseGone => false,
     }
 }
 
@@ -83,6 +86,8 @@ pub struct Situation {
     pub is_limited: bool,
     /// `restart.txt` changed since the latest generation started.
     pub is_touched: bool,
+    /// The pool has a release.
+    pub has_release: bool,
     /// The application boots once.
     pub boots_once: bool,
     /// The latest generation started before the reason's timestamp.
@@ -110,6 +115,7 @@ impl Situation {
             RestartReason::RestartFile => self.is_touched,
             // While new processes fail, the old ones continue.
             RestartReason::MaxRequests | RestartReason::Memory => self.is_latest && self.is_limited,
+            RestartReason::ReleaseGone => self.is_latest && self.has_release,
             RestartReason::CodeReset | RestartReason::Watched => self.boots_once && self.is_older,
             RestartReason::CodeFull => self.boots_once && self.is_older && !was_full,
         }
@@ -127,6 +133,7 @@ mod tests {
         is_latest: true,
         is_limited: true,
         is_touched: false,
+        has_release: true,
         boots_once: true,
         is_older: true,
     };
@@ -139,6 +146,19 @@ mod tests {
             assert!(!Situation { is_latest, ..CALM }.grants(why, false));
             let is_limited = false;
             assert!(!Situation { is_limited, ..CALM }.grants(why, false));
+        }
+        assert!(CALM.grants(RestartReason::ReleaseGone, false));
+        for calm in [
+            Situation {
+                is_latest: false,
+                ..CALM
+            },
+            Situation {
+                has_release: false,
+                ..CALM
+            },
+        ] {
+            assert!(!calm.grants(RestartReason::ReleaseGone, false));
         }
         assert!(!CALM.grants(RestartReason::RestartFile, false));
         let touched = Situation {

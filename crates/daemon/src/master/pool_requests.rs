@@ -5,6 +5,7 @@ use super::executor::{ApplyError, Executor, Rights};
 use forkyard_config::{self as config, Config, Pool, Severity};
 use forkyard_core::master::event::{Event, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_protocol::accept_notify::RestartReason;
 use forkyard_protocol::control::{Answer, Complaint, Request};
 use forkyard_protocol::router::{AdminRequest, Unstarted};
 use forkyard_sys::clock;
@@ -117,16 +118,18 @@ impl Master {
 
     pub(super) fn restart_if_asked(&mut self) {
         let is_ending = self.lifecycle.stopping().is_some();
-        let Some(id) = self
+        let Some((id, why)) = self
             .executor
             .reload
             .pool_to_restart(&self.executor.context.pools, is_ending)
         else {
             return;
         };
-        // Only a command reads the link to the release again.
-        let release = self.executor.context.pools.serving_release(id);
-        self.executor.context.releases.want(id, release, None);
+        // Otherwise only a command reads the link to the release again.
+        if why != RestartReason::ReleaseGone {
+            let release = self.executor.context.pools.serving_release(id);
+            self.executor.context.releases.want(id, release, None);
+        }
         let begun = self.begin_restart(id, None);
         self.executor.context.releases.want_nothing();
         if let Err(error) = begun {

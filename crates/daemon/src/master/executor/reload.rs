@@ -171,8 +171,12 @@ impl Reload {
         judged.into_iter().chain(self.reload_deadline(pools)).min()
     }
 
-    /// The pool to restart because a worker asks for it.
-    pub(in crate::master) fn pool_to_restart(&mut self, pools: &Pools, is_ending: bool) -> Option<PoolId> {
+    /// Returns the pool to restart because a worker asks for it, and the reason.
+    pub(in crate::master) fn pool_to_restart(
+        &mut self,
+        pools: &Pools,
+        is_ending: bool,
+    ) -> Option<(PoolId, RestartReason)> {
         let mut restarts = std::mem::take(&mut self.restarts);
         let next = restarts.next(clock::now(), |request| self.situation(pools, request, is_ending));
         self.restarts = restarts;
@@ -185,7 +189,7 @@ impl Reload {
                  opcache.max_accelerated_files if that comes again"
             );
         }
-        Some(pool)
+        Some((pool, why))
     }
 
     fn situation(
@@ -223,6 +227,7 @@ impl Reload {
                 && (latest.pool.retirement.max_requests.is_some()
                     || latest.pool.retirement.memory_limit.is_some()),
             is_touched: reads && is_touched(),
+            has_release: latest.release.is_some(),
             boots_once: php.is_some_and(|php| php.worker.is_some()),
             is_older: began.is_none_or(|began| forkyard_protocol::accept_notify::is_older(began, since)),
         };
