@@ -429,8 +429,8 @@ fn timers_that_were_created_are_gone() {
                 libc::syscall(libc::SYS_timer_create, libc::CLOCK_MONOTONIC, 0, id);
             }
             libc::syscall(libc::SYS_timer_delete, deleted);
-            let soon = [0_i64, 20_000_000, 0, 20_000_000];
-            libc::syscall(libc::SYS_timer_settime, armed, 0, soon.as_ptr(), 0);
+            let later = [60_i64, 0, 60, 0];
+            libc::syscall(libc::SYS_timer_settime, armed, 0, later.as_ptr(), 0);
         }
     });
 }
