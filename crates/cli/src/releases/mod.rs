@@ -119,7 +119,7 @@ pub(super) fn releases(arguments: &Releases) -> ExitCode {
 /// A name without a slash is a pool, otherwise a path, whose links stay. So are `.` and `..`.
 fn name(pool: &Path) -> String {
     match pool.to_str() {
-        Some(name) if !name.contains('/') && !name.starts_with('.') => name.to_owned(),
+        Some(name) if !name.contains('/') && !matches!(name, "." | "..") => name.to_owned(),
         _ => {
             let path = std::path::absolute(pool).unwrap_or_else(|_| pool.to_owned());
             path.display().to_string().trim_end_matches('/').to_owned()

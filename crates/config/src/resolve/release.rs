@@ -3,8 +3,10 @@
 use super::pool::{absolute, positive};
 use crate::application::Application;
 use crate::draft::{PoolDraft, PoolText};
+use crate::flat_keys::Written;
 use crate::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
 use crate::report::{Report, WorldReport};
+use crate::units::Text;
 use std::path::PathBuf;
 
 /// Returns the release of a pool; `None`: its paths are as written.
@@ -50,8 +52,7 @@ pub(super) fn resolve(
         report.rule(written, problem, "leave it out");
         return None;
     }
-    // A slash at its end would follow the link.
-    let link: PathBuf = absolute(written, report)?.components().collect();
+    let link = path_of(written, report)?;
     if link.file_name().is_none() {
         let problem = "it is no path of a link";
         report.rule(written, problem, "name a link, such as /srv/shop/current");
@@ -60,11 +61,15 @@ pub(super) fn resolve(
     with_steps(link, draft, report)
 }
 
+/// Returns the path of a link. A slash at its end would follow the link.
+fn path_of(written: &Written<Text>, report: &mut Report<'_>) -> Option<PathBuf> {
+    Some(absolute(written, report)?.components().collect())
+}
+
 /// Reports a link that leads nowhere. The application's files below it are missing.
 pub(super) fn report_missing(text: &PoolText, report: &mut WorldReport<'_>) {
     let written = text.draft.release.written();
-    let Some((written, link)) = written.and_then(|written| Some((written, absolute(written, report)?)))
-    else {
+    let Some((written, link)) = written.and_then(|written| Some((written, path_of(written, report)?))) else {
         return;
     };
     if !text.is_routed() && !report.world.exists(&link) {

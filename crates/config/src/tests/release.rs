@@ -49,6 +49,6 @@ fn a_missing_link_is_named_beside_what_is_missing_below_it() {
     "#;
     let text = text.lines().map(str::trim_start).collect::<Vec<_>>().join("\n");
     let found = found(&text, &ROOT);
-    let expected = "release: /srv/gone/ leads to no directory; make it before the daemon starts: ln -s releases/1 /srv/gone/";
+    let expected = "release: /srv/gone leads to no directory; make it before the daemon starts: ln -s releases/1 /srv/gone";
     assert!(found.iter().any(|line| line.contains(expected)), "{found:?}");
 }
