@@ -29,7 +29,12 @@ impl Master {
         let id = match self.deployed_pool(asker, pool) {
             Err(answer) => {
                 let release = release.to_owned();
-                return self.look_at_site(asker, pool, SiteRequest::Deploy { release, gradual }, answer);
+                let request = SiteRequest::Deploy {
+                    release,
+                    gradual,
+                    reads_link: false,
+                };
+                return self.look_at_site(asker, pool, request, answer);
             }
             Ok(id) => id,
         };

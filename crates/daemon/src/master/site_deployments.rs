@@ -35,10 +35,12 @@ impl Master {
             return Err(otherwise);
         };
         let request = match request {
-            SiteRequest::Deploy { release, gradual } if context.pools.sites.at(&link).is_none() => {
-                SiteRequest::FirstDeploy { release, gradual }
-            }
-            other => other,
+            SiteRequest::Deploy { release, gradual, .. } => SiteRequest::Deploy {
+                release,
+                gradual,
+                reads_link: context.pools.sites.at(&link).is_none(),
+            },
+            SiteRequest::Releases => SiteRequest::Releases,
         };
         match applications.look_for((router, &link), asker, request) {
             true => Ok(None),
@@ -100,13 +102,22 @@ impl Master {
             found,
         } = looked;
         let rights = self.executor.control.rights(asker);
-        if let SiteRequest::FirstDeploy { release, gradual } = request {
+        if let SiteRequest::Deploy {
+            release,
+            gradual,
+            reads_link: true,
+        } = request
+        {
             // Without a release in service the new one serves alone.
             let serving = found.ok().filter(|found| may_change(rights, Some(found.owner.0)));
             if let Some((link, root)) = serving.and_then(|found| Some((found.link?, found.root))) {
                 self.executor.context.pools.sites.with_link(router, &link, &root);
             }
-            let request = SiteRequest::Deploy { release, gradual };
+            let request = SiteRequest::Deploy {
+                release,
+                gradual,
+                reads_link: false,
+            };
             let applications = &mut self.executor.applications;
             return match applications.look_for((router, &named), asker, request) {
                 true => Ok(None),
@@ -139,7 +150,6 @@ impl Master {
         let full = || Answer::refusal("there are too many applications with releases".to_owned());
         let sites = &mut self.executor.context.pools.sites;
         match request {
-            SiteRequest::FirstDeploy { .. } => Ok(None),
             SiteRequest::Releases => {
                 // An application that never ran serves what its link names.
                 let id = sites.with_link(router, link, &found.root).ok_or_else(full)?;
@@ -153,7 +163,7 @@ impl Master {
                 let fault = ReleaseFault::Colon(release);
                 Err(Answer::refusal(format!("nothing was changed: release: {fault}")))
             }
-            SiteRequest::Deploy { release, gradual } => {
+            SiteRequest::Deploy { release, gradual, .. } => {
                 let id = sites.with_link(router, link, &release).ok_or_else(full)?;
                 let mut gradual = gradual;
                 if let Some(site) = sites.get_mut(id) {
@@ -226,8 +236,8 @@ impl Master {
         }
     }
 
-    /// Returns the generations of both releases of a deployment. An application's change with its restarts, and one that
-    /// sleeps has none.
+    /// Returns the old and the new generation of a deployment. A restart gives an application another generation; an
+    /// application without instances has none.
     pub(super) fn generations(
         &self,
         target: Target,

@@ -1,4 +1,4 @@
-//! Requests of applications with releases: each gets the release that serves, or that of a deployment.
+//! Chooses the release of each request to an application: the one in service, or a new one during a deployment.
 
 use super::app_index::Known;
 use super::event_loop::Router;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Router {
-    /// Returns the application of a request, in the release that it gets. `None`: that is inspected first.
+    /// Returns the application of a request in the chosen release. `None`: the inspector reads the release first.
     pub(super) fn in_service(&mut self, id: u64, known: Arc<Known>) -> Option<Arc<Known>> {
         let Some(link) = &known.link else {
             return Some(known);
@@ -35,7 +35,7 @@ impl Router {
             return Some(known);
         }
         if let Some(client) = self.clients.get_mut(id) {
-            // They are those of the release that the link names.
+            // The restart files belong to another release.
             client.restart_files = None;
             client.release = Some(Arc::clone(&chosen));
         }
@@ -50,7 +50,7 @@ impl Router {
         });
     }
 
-    /// Returns the application in a release that still gets requests.
+    /// Replaces a release that gets no more requests by the one in service.
     pub(super) fn still_served(&self, known: Arc<Known>) -> Arc<Known> {
         let Some(link) = &known.link else {
             return known;
@@ -63,7 +63,7 @@ impl Router {
         serving.unwrap_or(known)
     }
 
-    /// The directory of the release that serves is gone: its requests get what the link names.
+    /// Handles the loss of a release's directory: requests get the release that the link names.
     pub(super) fn release_gone(&mut self, id: u64, gone: &Arc<str>) {
         let Some(link) = self.sites.link_of(Path::new(&**gone)) else {
             return self.not_found(id, gone.as_bytes(), None);
@@ -76,7 +76,7 @@ impl Router {
         self.look_up(id, link.as_bytes());
     }
 
-    /// Returns the release that serves an application whose link is gone, or names no application.
+    /// Returns the release in service of an application whose link is missing or broken.
     pub(super) fn release_without_link(&mut self, root: &[u8]) -> Option<Arc<str>> {
         let applications = &self.settings.applications;
         let name = &applications.releases.as_ref()?.link;
@@ -89,7 +89,7 @@ impl Router {
             .find_map(|link| self.sites.kept(link.to_str()?, times, has_instances))
     }
 
-    /// The master has decided which releases get requests.
+    /// Applies the master's decision which releases get requests.
     pub(super) fn release_changed(&mut self, served: &Served) {
         let coming = served.coming.iter().map(|(coming, _)| coming);
         let named = coming
@@ -108,14 +108,14 @@ impl Router {
         }
     }
 
-    /// Ends the instances of a release that served nothing but requests for its own directory: they know no link.
+    /// Ends the instances that a release had before its deployment: they serve paths of its own directory alone.
     fn end_preview(&mut self, release: &Arc<str>) {
         if self.pool.has_instances(Path::new(&**release)) {
             self.end_release(release);
         }
     }
 
-    /// Makes a release serve that a link names now.
+    /// Puts the release that a link names into service.
     pub(super) fn change_release(&mut self, link: &Arc<str>, release: &Arc<str>) {
         let served = Served {
             link: PathBuf::from(&**link),
@@ -126,7 +126,7 @@ impl Router {
         self.say_release(link, release);
     }
 
-    /// Moves the requests that wait for a release, and lets its instances finish.
+    /// Moves waiting requests to the release in service, and lets the instances finish.
     pub(super) fn end_release(&mut self, release: &Arc<str>) {
         for id in self.clients.ids() {
             let Some(client) = self.clients.get_mut(id) else {

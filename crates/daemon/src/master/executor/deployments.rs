@@ -80,7 +80,7 @@ pub(in crate::master) struct Job {
     pub(in crate::master) why: Option<String>,
     /// While both releases get requests, and have generations.
     pub(in crate::master) comparison: Option<Comparison>,
-    /// When both are looked at next, while they get requests.
+    /// The time of the next look, while both get requests.
     next_look: Option<Tick>,
     /// Since when it serves alone.
     pub(in crate::master) serves_since: Option<Tick>,
@@ -104,7 +104,7 @@ impl Job {
         }
     }
 
-    /// Compares these generations from now on, unless it does so already, and sets the time of the next look.
+    /// Compares these generations from now on, and schedules the next look. Keeps a comparison of the same ones.
     pub(in crate::master) fn compare(
         &mut self,
         pools: &Pools,

@@ -25,11 +25,8 @@ pub(in crate::master) enum SiteRequest {
     Deploy {
         release: PathBuf,
         gradual: Option<bool>,
-    },
-    /// A deployment of an application that is not known. What its link names is looked at first.
-    FirstDeploy {
-        release: PathBuf,
-        gradual: Option<bool>,
+        /// The application is not known: the inspector first reads what its link names.
+        reads_link: bool,
     },
 }
 
@@ -150,7 +147,7 @@ impl Applications {
             return;
         };
         match &look.request {
-            SiteRequest::Releases | SiteRequest::FirstDeploy { .. } => {
+            SiteRequest::Releases | SiteRequest::Deploy { reads_link: true, .. } => {
                 app_pool.look_at(number, &look.link, None)
             }
             SiteRequest::Deploy { release, .. } => app_pool.look_at(number, release, Some(&look.link)),
