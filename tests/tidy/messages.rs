@@ -15,13 +15,10 @@ const OTHERS: [(&str, &str); 9] = [
     ("crates/config/src/", "*"),
     ("crates/jobs/src/core/event.rs", "TaskStatus Outcome"),
     ("crates/slowlog/src/job.rs", "Asking Means"),
-    ("crates/daemon/src/helper/start.rs", "Role"),
+    ("crates/daemon/src/roles/start.rs", "Role"),
     ("crates/top/src/", "Cause Part Sight"),
-    (
-        "crates/daemon/src/master/executor/env_file.rs",
-        "EnvFileError FileFault",
-    ),
-    ("crates/daemon/src/master/executor/release.rs", "ReleaseFault"),
+    ("crates/daemon/src/workers/env_file.rs", "EnvFileError FileFault"),
+    ("crates/daemon/src/releases/release.rs", "ReleaseFault"),
 ];
 
 /// The enums of a file that serde both writes and reads.

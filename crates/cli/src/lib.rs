@@ -53,8 +53,8 @@ use clap::{Parser, Subcommand};
 use forkyard_config::{self as config, Config, LogLevel, LogTarget};
 use forkyard_daemon::background::{self, EXIT_SOFTWARE, look_for_php, program_directory};
 use forkyard_daemon::handover::InheritedState;
-use forkyard_daemon::helper;
 use forkyard_daemon::master::{self, Frontend, Handlers, RunError};
+use forkyard_daemon::roles;
 use forkyard_host::logs::{self as log_files, Log};
 use forkyard_protocol::control::Format;
 use forkyard_runtimes::wrapped;
@@ -364,7 +364,7 @@ pub fn main() -> ExitCode {
             let code = wrapped::interpreter::run(&interpreter, &arguments);
             ExitCode::from(u8::try_from(code).unwrap_or(EXIT_SOFTWARE))
         }
-        Command::Helper { .. } => ExitCode::from(u8::try_from(helper::run()).unwrap_or(EXIT_SOFTWARE)),
+        Command::Helper { .. } => ExitCode::from(u8::try_from(roles::run()).unwrap_or(EXIT_SOFTWARE)),
         Command::Trace => ExitCode::from(forkyard_slowlog::process::run()),
         Command::Check(arguments) => check::run(&arguments),
         Command::Dev { arguments } => dev(&arguments),

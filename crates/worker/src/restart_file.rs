@@ -1,6 +1,6 @@
 //! `tmp/restart.txt` of a pool with one application. Workers check it as they accept work. After a change
 //! (`has_changed`) they ask the master for new processes (`ask_restart` in `accept_notify.rs`). The master checks the
-//! file itself (`pool_to_restart` in `crates/daemon/src/master/executor/reload.rs`, `grants` in
+//! file itself (`pool_to_restart` in `crates/daemon/src/reload/mod.rs`, `grants` in
 //! `crates/core/src/master/pool_restart.rs`) and reloads the pool (`begin_restart` in `crates/daemon/src/master/pool_requests.rs`).
 
 use super::context::Settings;

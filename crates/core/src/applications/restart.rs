@@ -3,7 +3,7 @@
 //! The router has the directory checked at most every `stat_throttle_rate` (`ask` in
 //! `crates/router/src/router/app_index.rs`). `restart` retires all old instances; in a rolling restart `roll` in
 //! `capacity.rs` starts each new one and `roll_on` retires an old one. The master makes a generation for each restart
-//! (`order_instance` in `crates/daemon/src/master/executor/applications/instances.rs`).
+//! (`order_instance` in `crates/daemon/src/applications/instances.rs`).
 
 use super::action::{Notice, Reason};
 use super::application::{AppId, Rolling};

@@ -1,5 +1,5 @@
 //! Forks of workers by `fork_workers`. `policy` decides how many; `dynamic`, `ondemand`, `reload`, `reforking` and
-//! `spawn_requests` when. The executor performs `Action::Fork` (`crates/daemon/src/master/executor/fork.rs`).
+//! `spawn_requests` when. The executor performs `Action::Fork` (`crates/daemon/src/workers/fork.rs`).
 
 use super::action::{Action, Fact, Notice};
 use super::choice;

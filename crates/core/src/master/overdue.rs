@@ -3,7 +3,7 @@
 //! A worker with an expired request gets SIGTERM (`Action::RespondTimeout`), answers 504 if possible, and exits
 //! (`crates/worker/src/timeout_response.rs`). A worker with concurrent requests does so itself
 //! (`crates/worker/src/concurrent/times.rs`); its limit here is a second longer (`policy` in
-//! `crates/daemon/src/master/executor/pools.rs`).
+//! `crates/daemon/src/context/pools.rs`).
 
 use super::action::{Action, Notice};
 use super::children::Slow;

@@ -1,5 +1,5 @@
 //! Restarts of a pool on a worker's request. Workers are untrusted: a pool gets at most one restart a second, and the
-//! master checks `restart.txt` itself (`situation` in `crates/daemon/src/master/executor/reload.rs`).
+//! master checks `restart.txt` itself (`situation` in `crates/daemon/src/reload/mod.rs`).
 
 use super::event::{GenerationId, PoolId};
 use forkyard_base::tick::Tick;

@@ -3,7 +3,10 @@
 //! Only root and the daemon's user may send every request; the kernel provides the peer's credentials. Application
 //! owners have a separate socket. The master executes the requests.
 
+pub(crate) mod clients;
+pub(crate) mod end_request;
 mod guests;
+pub(crate) mod meant;
 mod session;
 
 pub use guests::{Guests, MOST_GUESTS};

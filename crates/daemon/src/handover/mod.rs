@@ -4,7 +4,10 @@
 //! recover from a crash. Both use the same [document](forkyard_protocol::handover::document) inside a
 //! [frame](forkyard_protocol::handover::frame); [`plan`] decides which parts are valid.
 
+pub(crate) mod adoption;
+pub(crate) mod document;
 mod effects;
 pub mod plan;
+pub(crate) mod upgrade;
 
 pub use effects::{InheritedState, UnreadableState, VARIABLES, collect, publish, rehearse};

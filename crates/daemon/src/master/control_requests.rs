@@ -2,7 +2,8 @@
 //! application.
 
 use super::event_loop::Master;
-use super::executor::{Rights, program};
+use crate::control::clients::Rights;
+use crate::status::history::program;
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_protocol::control::{Answer, DaemonMode, Request};
 use forkyard_protocol::last_reload::ReloadCause;

@@ -1,8 +1,15 @@
 //! Deployments: a pool gets another release.
 
 use super::event_loop::Master;
-use super::executor::{ApplyError, ChosenBy, DeployFact, Executor, Job, Rights, SiteRequest, Target};
+use super::executor::Executor;
 use super::pool_requests::{Handled, no_pool};
+use crate::applications::SiteRequest;
+use crate::context::apply_error::ApplyError;
+use crate::control::clients::Rights;
+use crate::releases::deployments::DeployFact;
+use crate::releases::deployments::Job;
+use crate::releases::deployments::Target;
+use crate::releases::release::ChosenBy;
 use forkyard_config::release::{DEFAULT_STEP_TIME, DEFAULT_STEPS, Release};
 use forkyard_core::master::event::{Event, GenerationId, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;

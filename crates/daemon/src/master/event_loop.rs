@@ -1,8 +1,12 @@
 //! The master's loop: input to events, events to the core, the core's actions to the executor.
 
-use super::executor::{Executor, NamedSocket, RunError, SIGNALS, Source};
+use super::executor::Executor;
 use super::frontend::ReadConfig;
 use super::service::Service;
+use crate::context::failure::RunError;
+use crate::context::sources::SIGNALS;
+use crate::context::sources::Source;
+use crate::reload::NamedSocket;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::action::{Action, ExitOutcome};
 use forkyard_core::master::event::{CoreConfig, Event, PoolId};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
 
 /// The process title in place of php-fpm.
-pub(super) const FPM_TITLE: &str = "php-fpm";
+pub(crate) const FPM_TITLE: &str = "php-fpm";
 
 pub struct Frontend {
     pub name: &'static str,

@@ -1,7 +1,9 @@
 //! Operators' requests for application pools, and for pools that are added and removed at run time.
 
 use super::event_loop::Master;
-use super::executor::{ApplyError, Executor, Rights};
+use super::executor::Executor;
+use crate::context::apply_error::ApplyError;
+use crate::control::clients::Rights;
 use forkyard_config::{self as config, Config, Pool, Severity};
 use forkyard_core::master::event::{Event, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;

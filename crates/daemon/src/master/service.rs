@@ -1,6 +1,7 @@
 //! Notifies the service manager: ready, reloading, stopping, the watchdog, and the pools' state.
 
-use super::executor::{Executor, Totals};
+use super::executor::Executor;
+use crate::pools::totals::Totals;
 use forkyard_base::tick::Tick;
 use forkyard_sys::clock;
 use forkyard_sys::notify::Notifier;

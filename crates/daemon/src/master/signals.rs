@@ -2,7 +2,7 @@
 //!
 //! * SIGUSR2: an upgrade if the executable's file was replaced (another device, inode, size or time than at the start),
 //!   otherwise a reload.
-//! * A reload (`reload`): the configuration is read; `prepare` in `executor/prepare.rs` opens its sockets and files;
+//! * A reload (`reload`): the configuration is read; `prepare` in `crates/daemon/src/reload/prepare.rs` opens its sockets and files;
 //!   `Event::Apply` lets the core replace the workers of changed pools (`apply` in `crates/core/src/master/reload.rs`).
 //!   The old workers serve until the new ones are warm. After an error everything stays unchanged.
 //! * An upgrade (`upgrade`): the states are in `crates/core/src/master/lifecycle.rs`, and `advance` carries them out.
@@ -11,8 +11,8 @@
 //!   (`resume_service`).
 
 use super::event_loop::Master;
-use super::executor::UpgradeError;
 use super::frontend::say_skipped;
+use crate::handover::upgrade::UpgradeError;
 use forkyard_config::OnSigterm;
 use forkyard_core::master::event::Event;
 use forkyard_core::master::lifecycle::{Asker, LifecycleAction, LifecycleCause};

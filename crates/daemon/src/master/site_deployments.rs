@@ -1,10 +1,16 @@
 //! Deployments of applications in application pools: their router starts the release, and gives it requests.
 
 use super::event_loop::Master;
-use super::executor::{
-    Executor, Looked, PoolDeployments, ReleaseFault, Rights, Site, SiteId, SiteRequest, Target,
-};
+use super::executor::Executor;
 use super::pool_requests::Handled;
+use crate::applications::Looked;
+use crate::applications::SiteRequest;
+use crate::context::sites::Site;
+use crate::context::sites::SiteId;
+use crate::control::clients::Rights;
+use crate::releases::deployments::PoolDeployments;
+use crate::releases::deployments::Target;
+use crate::releases::release::ReleaseFault;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::release::steps::{self, DeploymentId};
 use forkyard_protocol::control::Answer;

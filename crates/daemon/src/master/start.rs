@@ -1,10 +1,14 @@
 //! Starts the master from a configuration and the previous master's state, and cleans up after it.
 
 use super::event_loop::{Master, system};
-use super::executor::{Executor, Handlers, RunError, SIGNALS, say_interval};
+use super::executor::Executor;
 use super::frontend::{Frontend, say_skipped};
 use super::service::Service;
+use crate::context::failure::RunError;
+use crate::context::services::Handlers;
+use crate::context::sources::SIGNALS;
 use crate::handover::InheritedState;
+use crate::reload::say_interval;
 use forkyard_config::{self as config, Config};
 use forkyard_core::master::event::{CoreConfig, Event};
 use forkyard_core::master::lifecycle::Lifecycle;

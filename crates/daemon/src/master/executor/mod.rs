@@ -1,94 +1,32 @@
 //! Performs the core's actions. Failures return as events.
 
-mod adoption;
-mod app_log;
-mod applications;
-mod apply_error;
-mod archive;
-mod autopilot;
-mod caches;
-mod compare;
-mod comparison;
-mod context;
-mod control;
-mod crashes;
-mod deaths;
-mod deployments;
-mod document;
-mod effect;
-mod end_request;
-mod entries;
-mod env_file;
-mod events;
-mod failure;
-mod fork;
-mod generation;
-mod handover;
-mod held_socket;
-mod helper;
-mod helper_id;
-mod helper_process;
-mod helpers;
-mod history;
-mod jobs;
-mod jobs_tcp;
-mod lanes;
-mod logs;
-mod make;
-mod meant;
-mod numbers;
-mod orphans;
-mod output;
-mod pool_output;
-mod pools;
-mod preloader;
-mod preloaders;
-mod prepare;
-mod processes;
-mod programs;
-mod provenance;
-mod refused;
-mod release;
-mod reload;
-mod reporter;
-mod reports;
-mod required_programs;
-mod resting;
-mod routes;
 mod routing;
-mod saturation;
-mod snapshot;
-mod turns;
 
-mod counters;
-mod fd_store;
-mod notices;
-mod opcache_cache;
-mod services;
-mod shares;
-mod sites;
-mod slow;
-mod sockets;
-mod sources;
-mod spawner;
-mod start_report;
-mod start_source;
-mod status;
-mod totals;
-mod trial;
-mod upgrade;
-mod watch;
-mod web;
-mod worker;
-mod worker_output;
-mod zygote;
-
-use applications::Applications;
-use caches::Caches;
-use context::{Context, InForce};
-use control::Control;
-use document::LeftState;
-use effect::StatusAsker;
+use crate::applications::Applications;
+use crate::context::apply_error::ApplyError;
+use crate::context::effect::StatusAsker;
+use crate::context::handover::Handover;
+use crate::context::helpers::Helpers;
+use crate::context::pools::Pools;
+use crate::context::processes::Processes;
+use crate::context::services::Handlers;
+use crate::context::services::Services;
+use crate::context::sources::Sources;
+use crate::context::spawner::Spawner;
+use crate::context::{Context, InForce};
+use crate::control::clients::Control;
+use crate::control::clients::Rights;
+use crate::handover::document::LeftState;
+use crate::handover::upgrade::UpgradeError;
+use crate::helpers::jobs::Jobs;
+use crate::helpers::reporter::Reporters;
+use crate::helpers::web::Web;
+use crate::preloaders::Preloaders;
+use crate::programs::Programs;
+use crate::reload::Reload;
+use crate::status::StatusSource;
+use crate::status::caches::Caches;
+use crate::workers::orphans::Orphans;
 use forkyard_base::tick::Tick;
 use forkyard_config::Config;
 use forkyard_core::master::event::{CoreConfig, Event};
@@ -102,42 +40,11 @@ use forkyard_protocol::handover::document::Stopping;
 use forkyard_protocol::handover::names;
 use forkyard_sys::notify::Notifier;
 use forkyard_sys::{clock, process};
-use handover::Handover;
-use helpers::Helpers;
-use jobs::Jobs;
 use mio::Registry;
-use orphans::Orphans;
-use pools::Pools;
-use preloaders::Preloaders;
-use processes::Processes;
-use programs::Programs;
-use reload::Reload;
-use reporter::Reporters;
-use services::Services;
-use sources::Sources;
-use spawner::Spawner;
-use status::StatusSource;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use web::Web;
-
-pub(in crate::master) use applications::{Looked, SiteRequest};
-pub use apply_error::{ApplyError, PoolFault};
-pub(super) use control::Rights;
-pub(in crate::master) use deployments::{DeployFact, Job, PoolDeployments, Target};
-pub use failure::RunError;
-pub(super) use history::program;
-pub(in crate::master) use release::{ChosenBy, ReleaseFault};
-pub(super) use reload::{NamedSocket, say_interval};
-pub use required_programs::programs as needed_programs;
-pub use services::Handlers;
-pub(in crate::master) use sites::{Site, SiteId};
-pub(super) use sources::{SIGNALS, Source};
-pub(super) use totals::Totals;
-pub(super) use upgrade::UpgradeError;
-pub use upgrade::{ANSWER as REHEARSAL_ANSWER, OPTION as REHEARSAL_OPTION};
 
 /// The most children that are reaped in one turn.
 const MOST_REAPED: usize = 256;
@@ -150,10 +57,10 @@ pub(super) struct Executor {
     pub(super) jobs: Jobs,
     pub(super) applications: Applications,
     pub(super) reload: Reload,
-    pub(in crate::master) deployments: deployments::Deployments,
+    pub(in crate::master) deployments: crate::releases::deployments::Deployments,
     pub(super) control: Control,
     pub(super) orphans: Orphans,
-    pub(super) watch: watch::Watch,
+    pub(super) watch: crate::reload::watch::Watch,
     pub(super) web: Web,
     pub(super) caches: Caches,
 }
@@ -195,10 +102,10 @@ impl Executor {
                 helpers: Helpers::default(),
                 handover: Handover::default(),
                 spawner,
-                archive: archive::PastHours::default(),
-                saturations: saturation::Saturations::default(),
-                autopilots: autopilot::Autopilots::default(),
-                releases: release::Releases::default(),
+                archive: crate::status::archive::PastHours::default(),
+                saturations: crate::pools::saturation::Saturations::default(),
+                autopilots: crate::autopilot::Autopilots::default(),
+                releases: crate::releases::release::Releases::default(),
             },
             preloaders: Preloaders::default(),
             programs: Programs::default(),
@@ -206,10 +113,10 @@ impl Executor {
             jobs: Jobs::default(),
             applications: Applications::default(),
             reload: Reload::default(),
-            deployments: deployments::Deployments::default(),
+            deployments: crate::releases::deployments::Deployments::default(),
             control: Control::default(),
             orphans: Orphans::default(),
-            watch: watch::Watch::default(),
+            watch: crate::reload::watch::Watch::default(),
             web: Web::default(),
             caches: Caches::default(),
         })
@@ -402,7 +309,7 @@ impl Executor {
     ) -> UpgradeError {
         self.context.spawner.abandon();
         let state = self.left_state();
-        upgrade::hand_over(
+        crate::handover::upgrade::hand_over(
             &state.document_for_upgrade(manager, stopping),
             &self.context.in_force.config,
             &state.descriptors(),

@@ -1,14 +1,16 @@
 //! Routes the core's actions, ready sources, ended children and effects to the parts. [`super`] has the rest of the
 //! executor; no other file knows all parts.
 
-use super::context::Context;
-use super::control::Rights;
-use super::effect::{Effect, StatusAsker};
-use super::helper_id::{HelperId, HelperStep};
-use super::processes::Who;
-use super::sources::Source;
-use super::spawner::{Purpose, Tidings};
-use super::{Executor, notices, slow};
+use super::Executor;
+use crate::context::Context;
+use crate::context::effect::{Effect, StatusAsker};
+use crate::context::helper_id::{HelperId, HelperStep};
+use crate::context::processes::Who;
+use crate::context::sources::Source;
+use crate::context::spawner::{Purpose, Tidings};
+use crate::control::clients::Rights;
+use crate::status::notices;
+use crate::workers::slow;
 use forkyard_core::master::action::{Action, Fact, Notice};
 use forkyard_core::master::event::Ended;
 use forkyard_protocol::control::Answer;

@@ -1,0 +1,67 @@
+//! Reasons why a configuration or a pool can't be applied.
+
+use crate::releases::release::ReleaseFault;
+use forkyard_base::remedy;
+use forkyard_host::confine::ConfineError;
+use forkyard_host::listen::ListenError;
+use forkyard_host::logs::LogError;
+use forkyard_host::secret::SecretError;
+use forkyard_sys::Error;
+use nix::errno::Errno;
+use std::io;
+use std::path::PathBuf;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    #[error("[pool {0}] {1}")]
+    Pool(String, #[source] PoolFault),
+    #[error("jobs.secret_file: {0}")]
+    Secret(#[source] SecretError),
+    #[error("jobs.listen_tcp: {0}")]
+    JobsListen(#[source] ListenError),
+    #[error("web: {0}")]
+    WebListen(#[source] ListenError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PoolFault {
+    #[error("listen: {0}")]
+    Listen(#[source] ListenError),
+    #[error("{}", of_identity(.0))]
+    Identity(#[source] Error),
+    #[error("Unable to create or open slowlog({}): {}{}", .0.display(), .1, remedy::of_file(.0, .1.kind()))]
+    SlowLog(PathBuf, #[source] io::Error),
+    #[error("{} is missing; install it: it belongs to forkyard's own programs", .0.display())]
+    Program(PathBuf),
+    #[error(transparent)]
+    Confine(#[from] ConfineError),
+    #[error("runtime = \"rust\": this program has no handler of that pool's name")]
+    Handler,
+    #[error("access.log: {}{}", .0, .0.remedy())]
+    AccessLog(#[source] LogError),
+    #[error("app_log: {}{}", .0, .0.remedy())]
+    AppLog(#[source] LogError),
+    #[error("release: {0}")]
+    Release(#[source] ReleaseFault),
+    #[error("application.opcache_cache: {}{}", .0, right_of_cache(.0))]
+    OpcacheCache(#[source] Error),
+}
+
+fn of_identity(error: &Error) -> String {
+    match error.errno {
+        Errno::EPERM => {
+            format!("user: {error}: PHP is started for pools of all users as that one; choose another")
+        }
+        _ => format!("no such user or group: {error}"),
+    }
+}
+
+fn right_of_cache(error: &Error) -> &'static str {
+    match error.errno {
+        Errno::EPERM => {
+            "; the directory has to be its user's with mode 0700, and the one that it is in writable for the daemon's \
+             user alone"
+        }
+        _ => "",
+    }
+}

@@ -1,0 +1,225 @@
+//! The queues of a pool's lanes: two socket pairs, over which its workers pass parked requests.
+
+use crate::context::Context;
+use crate::context::generation::Generation;
+use crate::context::handover::Named;
+use crate::context::pools::{Pools, RunningPool};
+use crate::context::sources::Source;
+use forkyard_base::tick::Tick;
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_protocol::handover::names;
+use forkyard_protocol::lanes::{Lane, Lanes, PARKED_BYTES};
+use forkyard_sys::Error;
+use forkyard_sys::fd::{receive_with, send_with, set_send_buffer, socket_pair, unread};
+use forkyard_sys::guarded::Guarded;
+use forkyard_sys::process::{self, Finding};
+use forkyard_sys::socket::{Progress, receive, send};
+use nix::sys::socket::SockType;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Holds a thousand parked connections.
+const SEND_BUFFER: usize = 2 << 20;
+/// A parked request's parameters are shorter.
+const REQUEST_BYTES: usize = 64 * 1_024;
+const REFUSED: &[u8] =
+    b"Status: 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n\
+    The application has ended. Please try again later.\n";
+/// More are never parked.
+const MOST_PARKED: usize = 4 * 1_024;
+
+impl RunningPool {
+    /// The ends of the lanes' queues in the descriptor store.
+    pub(crate) fn named_lanes(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
+        let lanes = self.lanes.iter().filter(|_| self.listener.is_some());
+        lanes.flat_map(move |ends| names::lanes(id.0).into_iter().zip(ends.iter().map(|end| &**end)))
+    }
+
+    /// How many connections are parked, by lane.
+    fn parked(&self) -> [u32; 4] {
+        let Some(ends) = &self.lanes else { return [0; 4] };
+        let parked = |lane: Lane| unread(ends[lane.out_end()].as_fd()) / PARKED_BYTES;
+        Lane::ALL.map(|lane| u32::try_from(parked(lane)).unwrap_or(u32::MAX))
+    }
+
+    /// Whether connections are parked.
+    pub(crate) fn has_parked(&self) -> bool {
+        self.parked().into_iter().any(|count| count > 0)
+    }
+}
+
+impl Context {
+    /// Creates the queues of a pool's lanes, if its generation has lanes.
+    pub(crate) fn open_lanes(&mut self, id: GenerationId) -> Result<(), Error> {
+        let Some(generation) = self.pools.generations.get(&id) else {
+            return Ok(());
+        };
+        let (pool_id, has_lanes) = (generation.pool, generation.settings.pool.lanes.is_some());
+        let Some(pool) = self.pools.by_id.get_mut(&pool_id).filter(|_| has_lanes) else {
+            return Ok(());
+        };
+        if pool.lanes.is_some() {
+            return Ok(());
+        }
+        let (high, low) = (
+            socket_pair(SockType::SeqPacket)?,
+            socket_pair(SockType::SeqPacket)?,
+        );
+        let ends = [high.0, high.1, low.0, low.1];
+        for end in &ends {
+            // A smaller buffer holds fewer connections.
+            set_send_buffer(end.as_fd(), SEND_BUFFER)?;
+        }
+        let ends = ends.map(Guarded::with_descriptors);
+        for end in ends.iter().filter(|_| pool.watched) {
+            self.services.sources.watch(end, Source::Work(pool_id))?;
+        }
+        pool.lanes = Some(ends);
+        self.handover.keep(pool.named_lanes(pool_id));
+        self.handover.pool_changed(pool_id);
+        Ok(())
+    }
+
+    /// Closes the queues of a pool whose generations have no lanes any more. Parked connections go into the hand-off
+    /// queue.
+    pub(crate) fn close_lanes(&mut self, id: PoolId) {
+        let has_lanes = |generation: &Generation| generation.settings.pool.lanes.is_some();
+        let mut generations = self.pools.generations.of(&id).map(|(_, it)| it).peekable();
+        // A pool without a generation ends, and refuses parked requests.
+        if generations.peek().is_none() || generations.any(has_lanes) {
+            return;
+        }
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
+            return;
+        };
+        let Some(ends) = pool.lanes.take() else { return };
+        ends.iter().for_each(|end| self.services.sources.forget(end));
+        if let Some((_, queue_in)) = &pool.queue {
+            pass_on(&pool.name, &ends, queue_in);
+        }
+        self.handover.unkeep(names::lanes(id.0));
+        self.handover.pool_changed(id);
+    }
+}
+
+/// A child passes parked connections to the hand-off queue: the close of a client's connection can block.
+fn pass_on(pool: &str, ends: &[Guarded; 4], queue_in: &Guarded) {
+    let kept = [
+        ends[0].as_fd(),
+        ends[1].as_fd(),
+        ends[2].as_fd(),
+        ends[3].as_fd(),
+        queue_in.as_fd(),
+    ];
+    let is_passed = process::within_a_moment_with(pool, &kept, || {
+        take_all(&kept[..4], |note, descriptors| {
+            let sockets: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+            send_with(kept[4], note, &sockets).is_ok()
+        });
+        Finding::from(Vec::new())
+    });
+    if is_passed.is_none() {
+        log::error!("[pool {pool}] requests that waited in its lanes are lost");
+    }
+}
+
+/// Takes the parked connections of all lanes. A lane ends early if `take` fails.
+fn take_all(ends: &[BorrowedFd<'_>], take: impl Fn(&[u8], &[OwnedFd]) -> bool) {
+    for end in ends {
+        for _ in 0..MOST_PARKED {
+            let mut note = [0; PARKED_BYTES];
+            match receive_with(*end, &mut note, false) {
+                Ok(received) if !received.descriptors.is_empty() => {
+                    if !take(&note[..received.bytes], &received.descriptors) {
+                        break;
+                    }
+                }
+                Ok(_) | Err(_) => break,
+            }
+        }
+    }
+}
+
+/// A child answers the requests that are parked in a pool that closes.
+pub(crate) fn refuse_parked(pool: &RunningPool) {
+    let Some(ends) = pool.lanes.as_ref().filter(|_| pool.has_parked()) else {
+        return;
+    };
+    let kept = ends.each_ref().map(AsFd::as_fd);
+    let refused = process::within_a_moment_with(&pool.name, &kept, || {
+        take_all(&kept, |_, descriptors| {
+            descriptors.iter().for_each(|it| refuse(it.as_fd()));
+            true
+        });
+        Finding::from(Vec::new())
+    });
+    if refused.is_none() {
+        log::error!(
+            "[pool {}] requests that waited in its lanes got no answer",
+            pool.name
+        );
+    }
+}
+
+/// Answers the request that a connection's first bytes hold.
+fn refuse(connection: BorrowedFd<'_>) {
+    let mut bytes = vec![0; REQUEST_BYTES];
+    let Ok(Progress::Done(count)) = receive(connection, &mut bytes) else {
+        return;
+    };
+    let mut responder = fastcgi::Responder::new(fastcgi::Limits::default());
+    let mut at = 0;
+    loop {
+        match responder.receive(&bytes[at..count]) {
+            (_, fastcgi::Input::Request) => break,
+            (used, fastcgi::Input::Reply(_)) if used > 0 => at += used,
+            _ => return,
+        }
+    }
+    let mut output = fastcgi::Output::new();
+    output.begin(responder.request_id());
+    output.stdout(REFUSED);
+    output.end(0, fastcgi::ProtocolStatus::RequestComplete);
+    let _ = send(connection, output.pending());
+}
+
+impl Pools {
+    /// Returns the numbers of a pool's lanes; `None`: it has none.
+    pub(crate) fn lanes(&self, id: PoolId, now: Tick) -> Option<Lanes> {
+        let pool = self.by_id.get(&id)?;
+        let generation = self.generations.get(&pool.serving?)?;
+        let settings = generation.settings.pool.lanes.as_ref()?;
+        let pages = generation.resources.as_ref()?.board.lanes()?;
+        let mut numbers = self
+            .past(&pool.name)
+            .lanes
+            .map_or_else(Lanes::default, |past| *past);
+        for (_, generation) in self.generations.of(&id) {
+            if let Some(lanes) = generation.lane_numbers() {
+                numbers.add(&lanes);
+            }
+        }
+        for (lane, parked) in numbers.each_mut().into_iter().zip(pool.parked()) {
+            lane.parked = parked;
+        }
+        let reserve = settings.reserve.unwrap_or_else(|| pages.idle_workers(now));
+        numbers.reserve = reserve.min(generation.most_workers());
+        Some(numbers)
+    }
+}
+
+impl Generation {
+    /// Returns the numbers of its lanes, without those of a moment.
+    pub(crate) fn lane_numbers(&self) -> Option<Lanes> {
+        Some(self.resources.as_ref()?.board.lanes()?.read())
+    }
+
+    /// How many workers come on top of `max_children`, as its workers want.
+    pub(crate) fn lane_extra(&self, now: Tick) -> u32 {
+        let Some(lanes) = &self.settings.pool.lanes else {
+            return 0;
+        };
+        let pages = self.resources.as_ref().and_then(|it| it.board.lanes());
+        let wanted = pages.map_or(1, |pages| pages.idle_workers(now));
+        lanes.reserve.unwrap_or(wanted).min(lanes.extra)
+    }
+}

@@ -1,0 +1,400 @@
+//! The release that a generation serves.
+//!
+//! A generation keeps the release of the one before it, unless a deployment names another or a restart reads the link.
+//! The link and the directory belong to a tenant: a child with the rights of the pool's user looks at them.
+
+use crate::context::Context;
+use crate::context::apply_error::PoolFault;
+use crate::context::generation::Generation;
+use crate::context::pools::Pools;
+use crate::pools::provenance::is_alike;
+use forkyard_config::node_command;
+use forkyard_config::release::{LAST, Map, NEXT, Release, beside, in_release};
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_core::master::reload_diff::ReloadScope;
+use forkyard_sys::identity::{self, Identity, become_user};
+use forkyard_sys::process::{self, Finding};
+use forkyard_worker::{RestartMark, Settings};
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, VecDeque};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The most former releases that a pool's generations know.
+const MOST_FORMER: usize = 32;
+
+/// Why a pool can't serve a release.
+#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
+pub enum ReleaseFault {
+    #[error("a file system on the way to {} does not answer", .0.display())]
+    Late(PathBuf),
+    #[error("{} is not there, or user {uid} may not enter it", .path.display())]
+    NotThere { path: PathBuf, uid: u32 },
+    #[error("{} leads to {}, which is not there, or user {uid} may not enter it", link.display(), target.display())]
+    Dangling {
+        link: PathBuf,
+        target: PathBuf,
+        uid: u32,
+    },
+    #[error("{} is no directory; name the directory of a release", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("{} leads to {}; name that", .0.display(), .1.display())]
+    Linked(PathBuf, PathBuf),
+    #[error("{} is not below {}: only root may name a release elsewhere", .0.display(), .1.display())]
+    Elsewhere(PathBuf, PathBuf),
+    #[error("{} is not UTF-8; rename it", .0.display())]
+    NotUtf8(PathBuf),
+    #[error("{} has a colon in its name, which divides the elements of open_basedir and PATH; rename it", .0.display())]
+    Colon(PathBuf),
+    #[error("{} is a part of {}; name that", .0.display(), .1.display())]
+    Part(PathBuf, PathBuf),
+    /// Nothing starts the program.
+    #[error("{}: {problem}; write start_command = \"node FILE\"", root.display())]
+    NoCommand { root: PathBuf, problem: String },
+    #[error("{0}")]
+    System(String),
+}
+
+/// The release that a deployment wants for a pool while its settings are prepared.
+#[derive(Debug)]
+struct Wish {
+    pool: PoolId,
+    /// `None`: as before the first deployment.
+    release: Option<PathBuf>,
+    /// The part of the requests that the new generation gets; `None`: all.
+    share: Option<u8>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Releases {
+    wish: Option<Wish>,
+    /// By pool name: the releases of the master before, and those served since, the latest first.
+    former: HashMap<String, VecDeque<PathBuf>>,
+    /// By pool name: what the master before served without a process.
+    pub(crate) left: HashMap<String, PathBuf>,
+}
+
+impl Releases {
+    /// Has the next preparation give a pool this release.
+    pub(crate) fn want(&mut self, pool: PoolId, release: Option<PathBuf>, share: Option<u8>) {
+        self.wish = Some(Wish { pool, release, share });
+    }
+
+    pub(crate) fn share(&self, pool: PoolId) -> Option<u8> {
+        self.wish.as_ref().filter(|wish| wish.pool == pool)?.share
+    }
+
+    pub(crate) fn want_nothing(&mut self) {
+        self.wish = None;
+    }
+
+    pub(crate) fn note_former(&mut self, pool: &str, release: &Path) {
+        let former = self.former.entry(pool.to_owned()).or_default();
+        former.retain(|known| known != release);
+        former.push_front(release.to_owned());
+        former.truncate(MOST_FORMER);
+    }
+}
+
+/// What the child found.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Found {
+    /// `None`: there is no link.
+    release: Option<PathBuf>,
+    /// The targets of the three links.
+    known: Vec<PathBuf>,
+    /// The command of the release's program, if its files name it.
+    start_command: Option<String>,
+}
+
+/// What a child looks at.
+struct Look<'l> {
+    link: &'l Path,
+    /// Its rights; `None`: those of the daemon.
+    user: Option<&'l Identity>,
+    /// The release that somebody names; `None`: the link's.
+    wanted: Option<&'l Path>,
+    by: ChosenBy,
+    /// The directory of a program below the link, if its files name the command.
+    program: Option<PathBuf>,
+}
+
+impl<'l> Look<'l> {
+    fn at(settings: &'l Settings, release: &'l Release) -> Look<'l> {
+        let program = settings.pool.application.program();
+        let program = program.filter(|program| program.start_command.is_empty());
+        Look {
+            link: &release.link,
+            user: settings.identity.as_ref(),
+            wanted: None,
+            by: ChosenBy::Link,
+            program: program.and_then(|it| Some(it.root.strip_prefix(&release.link).ok()?.to_owned())),
+        }
+    }
+}
+
+/// The rights behind the choice of a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChosenBy {
+    Root,
+    Owner,
+    /// Those of the link's owner.
+    Link,
+}
+
+impl Context {
+    /// Returns the settings of a pool's next generation with the paths of its release.
+    ///
+    /// # Errors
+    /// A restart finds no release behind the link. At another time the paths stay as written, with a warning.
+    pub(crate) fn in_release(&self, settings: Settings, extent: ReloadScope) -> Result<Settings, PoolFault> {
+        let Some(release) = settings.pool.release.clone() else {
+            return Ok(settings);
+        };
+        let running = self.pools.pool_listening_as(&settings.pool);
+        let is_asked = running.is_some_and(|id| extent == ReloadScope::One(id));
+        let wish = self.releases.wish.as_ref();
+        if let Some(wish) = wish.filter(|wish| Some(wish.pool) == running) {
+            let map = self.map_of(&settings, &release, wish.release.as_deref());
+            return Ok(with_map(settings, map));
+        }
+        let known = running
+            .filter(|_| !is_asked)
+            .and_then(|id| self.pools.by_id.get(&id));
+        let known = known.into_iter().flat_map(|pool| [pool.latest, pool.serving]);
+        let known: Vec<&Generation> = known
+            .flatten()
+            // A reload of everything takes back a deployment.
+            .filter(|id| extent != ReloadScope::All || self.pools.serving_generation_of(*id) == Some(*id))
+            .filter_map(|id| self.pools.generations.get(&id))
+            .filter(|generation| same_link(generation, &release))
+            .collect();
+        for generation in &known {
+            let wanted = with_map(settings.clone(), generation.settings.release.clone());
+            if is_alike(&generation.settings, &wanted) {
+                return Ok(wanted);
+            }
+        }
+        if let Some(serving) = known.last() {
+            return Ok(with_map(settings, serving.settings.release.clone()));
+        }
+        let name = &settings.pool.name;
+        if let Some(left) = self.releases.left.get(name).filter(|_| !is_asked) {
+            let map = self.map_of(&settings, &release, Some(left));
+            return Ok(with_map(settings, map));
+        }
+        let found = Look::at(&settings, &release).carry_out();
+        match found {
+            Ok(found) => {
+                if found.release.is_none() {
+                    log::warn!(
+                        "[pool {name}] there is no link {}: the pool waits for its first deployment",
+                        release.link.display()
+                    );
+                }
+                let map = self.known_map(name, &release, found);
+                Ok(with_map(settings, map))
+            }
+            Err(fault) if is_asked => Err(PoolFault::Release(fault)),
+            Err(fault) => {
+                log::warn!("[pool {name}] release: {fault}; paths stay as they are written");
+                Ok(settings)
+            }
+        }
+    }
+
+    /// Returns the settings of an adopted generation.
+    pub(crate) fn adopted_release(&mut self, settings: Settings, left: Option<&Path>) -> Settings {
+        let Some(release) = settings.pool.release.clone() else {
+            return settings;
+        };
+        if let Some(left) = left {
+            self.releases.note_former(&settings.pool.name, left);
+        }
+        let map = self.map_of(&settings, &release, left);
+        with_map(settings, map)
+    }
+
+    /// Checks a release that somebody names for a pool.
+    pub(crate) fn check_release(&self, id: PoolId, release: &Path, by: ChosenBy) -> Result<(), ReleaseFault> {
+        let serving = self.pools.by_id.get(&id).and_then(|pool| pool.serving);
+        let generation = serving.and_then(|id| self.pools.generations.get(&id));
+        let pool = self.in_force.pool(self.pools.pool_name(id));
+        let Some((generation, pool)) = generation.zip(pool) else {
+            return Err(ReleaseFault::System("the pool does not run".to_owned()));
+        };
+        let Some(written) = &pool.release else {
+            return Ok(());
+        };
+        let mut settings = generation.settings.clone();
+        settings.pool = Arc::clone(pool);
+        let look = Look {
+            wanted: Some(release),
+            by,
+            ..Look::at(&settings, written)
+        };
+        look.carry_out().map(|_| ())
+    }
+
+    /// Returns the map to a release that was checked.
+    fn map_of(&self, settings: &Settings, release: &Release, wanted: Option<&Path>) -> Option<Box<Map>> {
+        let look = Look {
+            wanted,
+            by: ChosenBy::Root,
+            ..Look::at(settings, release)
+        };
+        // A release that is gone keeps its paths.
+        let mut found = look.carry_out().unwrap_or_default();
+        found.release = wanted.map(Path::to_owned);
+        self.known_map(&settings.pool.name, release, found)
+    }
+
+    fn known_map(&self, name: &str, release: &Release, found: Found) -> Option<Box<Map>> {
+        let own = found.release?;
+        let mut known = found.known;
+        for id in self.pools.pools_named(name) {
+            let generations = self.pools.generations.of(&id);
+            known.extend(generations.filter_map(|(_, generation)| generation.release()));
+        }
+        known.extend(self.releases.former.get(name).into_iter().flatten().cloned());
+        let known = known.iter().map(|path| path.as_os_str().as_bytes());
+        let map = Map::new(
+            release.link.as_os_str().as_bytes(),
+            own.as_os_str().as_bytes(),
+            known,
+        );
+        Some(Box::new(map.with_start_command(found.start_command)))
+    }
+}
+
+fn same_link(generation: &Generation, release: &Release) -> bool {
+    let own = generation.settings.pool.release.as_ref();
+    own.is_some_and(|own| own.link == release.link)
+}
+
+impl Pools {
+    pub(crate) fn serving_generation(&self, id: PoolId) -> Option<GenerationId> {
+        self.by_id.get(&id)?.serving
+    }
+
+    /// Returns the generation that serves in the pool of this one.
+    fn serving_generation_of(&self, id: GenerationId) -> Option<GenerationId> {
+        self.serving_generation(self.generations.get(&id)?.pool)
+    }
+
+    /// Returns the release that a pool serves.
+    pub(crate) fn serving_release(&self, id: PoolId) -> Option<PathBuf> {
+        let serving = self.by_id.get(&id)?.serving?;
+        self.generations.get(&serving)?.release()
+    }
+}
+
+impl Generation {
+    /// Returns the release that it serves.
+    pub(crate) fn release(&self) -> Option<PathBuf> {
+        self.settings.release.as_ref().map(|map| map.release().to_owned())
+    }
+}
+
+pub(crate) fn with_map(mut settings: Settings, map: Option<Box<Map>>) -> Settings {
+    if let Some(map) = &map {
+        settings.pool = Arc::new(in_release(&settings.pool, map));
+        settings.restart_mark = settings.restart_file().and_then(|path| RestartMark::of(&path));
+    }
+    settings.release = map;
+    settings
+}
+
+impl Look<'_> {
+    /// Looks at the link, or at the release that somebody names.
+    fn carry_out(&self) -> Result<Found, ReleaseFault> {
+        let uid = self.user.map_or_else(identity::own_user, |user| user.uid);
+        let found = process::within_a_moment(&format!("user {uid}"), || {
+            let found = match self.user.filter(|_| identity::is_root()).map(become_user) {
+                Some(Err(error)) => Err(ReleaseFault::System(error.to_string())),
+                Some(Ok(())) | None => self.look_now(uid),
+            };
+            Finding::from(serde_json::to_vec(&found).unwrap_or_default())
+        });
+        let late = |_| ReleaseFault::Late(self.wanted.unwrap_or(self.link).to_owned());
+        let bytes = found.map(|found| found.bytes).unwrap_or_default();
+        serde_json::from_slice::<Result<Found, ReleaseFault>>(&bytes).map_err(late)?
+    }
+
+    fn look_now(&self, uid: u32) -> Result<Found, ReleaseFault> {
+        let Look { link, wanted, by, .. } = *self;
+        let not_there = |path: &Path| ReleaseFault::NotThere {
+            path: path.to_owned(),
+            uid,
+        };
+        let links = [link.to_owned(), beside(link, NEXT), beside(link, LAST)];
+        let known = links.iter().filter_map(|link| link.canonicalize().ok());
+        let known: Vec<PathBuf> = known.filter(|path| path.to_str().is_some()).collect();
+        let named = match (wanted, fs::symlink_metadata(link)) {
+            (Some(wanted), _) => wanted,
+            (None, Ok(_)) => link,
+            (None, Err(error)) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Found {
+                    known,
+                    ..Found::default()
+                });
+            }
+            (None, Err(_)) => return Err(not_there(link)),
+        };
+        let release = named.canonicalize().map_err(|_| match named.read_link() {
+            Ok(target) => ReleaseFault::Dangling {
+                link: named.to_owned(),
+                target,
+                uid,
+            },
+            Err(_) => not_there(named),
+        })?;
+        if wanted.is_some_and(|wanted| wanted != release) {
+            return Err(ReleaseFault::Linked(named.to_owned(), release));
+        }
+        if release.to_str().is_none() {
+            return Err(ReleaseFault::NotUtf8(release));
+        }
+        if !release.is_dir() || release.parent().is_none() {
+            return Err(ReleaseFault::NoDirectory(release));
+        }
+        if release.as_os_str().as_bytes().contains(&b':') {
+            return Err(ReleaseFault::Colon(release));
+        }
+        let whole = known
+            .iter()
+            .find(|whole| release != **whole && release.starts_with(whole));
+        if let Some(whole) = whole.filter(|_| wanted.is_some()) {
+            return Err(ReleaseFault::Part(release, whole.clone()));
+        }
+        let is_roots = match by {
+            ChosenBy::Root => true,
+            ChosenBy::Owner => false,
+            ChosenBy::Link => fs::symlink_metadata(link).is_ok_and(|link| link.uid() == 0),
+        };
+        let parent = link.parent().and_then(|parent| parent.canonicalize().ok());
+        if let Some(parent) = parent.filter(|parent| !is_roots && !release.starts_with(parent)) {
+            return Err(ReleaseFault::Elsewhere(release, parent));
+        }
+        let start_command = match &self.program {
+            Some(below) => {
+                let root = release.join(below);
+                let found = node_command(&root);
+                Some(found.map_err(|error| ReleaseFault::NoCommand {
+                    problem: error.to_string(),
+                    root,
+                })?)
+            }
+            None => None,
+        };
+        Ok(Found {
+            release: Some(release),
+            known,
+            start_command,
+        })
+    }
+}
