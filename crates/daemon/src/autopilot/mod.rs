@@ -104,20 +104,20 @@ pub(crate) fn quiet_wish(places: u32) -> Wish {
     }
 }
 
-impl Context {
+impl Autopilots {
     /// A worker of this generation has reported many busy workers, and may be wrong.
-    pub(crate) fn grew_busy(&mut self, id: GenerationId, now: Tick) {
-        let Some((pool, generation)) = self.pools.flown_generation(id) else {
+    pub(crate) fn grew_busy(&mut self, context: &Context, id: GenerationId, now: Tick) {
+        let Some((pool, generation)) = context.pools.flown_generation(id) else {
             return;
         };
         let name = pool.name.clone();
-        let flight = self.autopilots.flights.get(&name);
+        let flight = self.flights.get(&name);
         if flight.is_some_and(|flight| flight.watch != Watch::Quiet) {
             return;
         }
         generation.set_wish(LOOKING);
         let settings = generation.settings.pool.clone();
-        let flight = self.autopilots.flight(&settings);
+        let flight = self.flight(&settings);
         // The first second has requests without samples.
         flight.before = None;
         flight.watch = Watch::Looking {
@@ -127,50 +127,27 @@ impl Context {
     }
 
     /// Looks at busy pools, if it is time.
-    pub(crate) fn poll_autopilots(&mut self, now: Tick) {
-        if self.autopilots.deadline().is_none_or(|due| due > now) {
+    pub(crate) fn poll(&mut self, context: &mut Context, now: Tick) {
+        if self.deadline().is_none_or(|due| due > now) {
             return;
         }
         let resources = forkyard_config::resources();
-        let pressure = self.autopilots.pressure(&resources, now);
-        let mut flights = std::mem::take(&mut self.autopilots.flights);
+        let pressure = self.pressure(&resources, now);
+        let mut flights = std::mem::take(&mut self.flights);
         let mut chosen = Vec::new();
         flights.retain(|name, flight| {
-            let serving = self.pools.serving_named(name);
+            let serving = context.pools.serving_named(name);
             let Some(id) = serving else {
-                return !self.pools.pools_named(name).is_empty();
+                return !context.pools.pools_named(name).is_empty();
             };
-            if let Some(choice) = self.pools.fly(id, flight, (&resources, pressure), now) {
+            if let Some(choice) = context.pools.fly(id, flight, (&resources, pressure), now) {
                 chosen.push((id, choice, flight.pilot.decision().reason.to_string()));
             }
             true
         });
-        self.autopilots.flights = flights;
+        self.flights = flights;
         for (id, choice, because) in chosen {
-            self.choose(id, choice, &because);
-        }
-    }
-
-    /// Has the core follow a choice, and logs a number that changes by a tenth.
-    fn choose(&mut self, id: GenerationId, choice: Choice, because: &str) {
-        let Some(generation) = self.pools.generations.get_mut(&id) else {
-            return;
-        };
-        let (places, name) = (generation.settings.slots, generation.settings.pool.name.clone());
-        let Some(before) = generation.choice.replace(choice) else {
-            return;
-        };
-        if let Some(gate) = generation.resources.as_ref().and_then(|it| it.board.gate()) {
-            gate.limit_to(choice.most.min(places) as usize, clock::now());
-        }
-        self.services.tell(Event::Chosen(id, choice));
-        if !generation.settings.pool.has_autopilot {
-            return;
-        }
-        let logged = generation.logged_choice.unwrap_or(before.most);
-        if choice.most.abs_diff(logged) * 10 >= logged.max(1) && choice.most != logged {
-            generation.logged_choice = Some(choice.most);
-            log::info!("[pool {name}] max_children auto = {}: {because}", choice.most);
+            choose(context, id, choice, &because);
         }
     }
 
@@ -184,7 +161,7 @@ impl Context {
                 may_fork: true,
             });
         }
-        let flight = self.autopilots.flight(pool);
+        let flight = self.flight(pool);
         let most = flight.pilot.decision().most;
         Some(Choice {
             most: most.clamp(1, pool.pm.max_children()),
@@ -193,10 +170,10 @@ impl Context {
     }
 
     /// Returns the autopilot's choice for a pool; `None` for pools without such a number.
-    pub(crate) fn advice(&self, id: PoolId, resources: &Resources) -> Option<Advice> {
-        let pool = self.pools.by_id.get(&id)?;
-        let (_, generation) = self.pools.flown_generation(pool.serving?)?;
-        let flight = self.autopilots.flights.get(&pool.name);
+    pub(crate) fn advice(&self, context: &Context, id: PoolId, resources: &Resources) -> Option<Advice> {
+        let pool = context.pools.by_id.get(&id)?;
+        let (_, generation) = context.pools.flown_generation(pool.serving?)?;
+        let flight = self.flights.get(&pool.name);
         let begun;
         let decision = match flight {
             Some(flight) => flight.pilot.decision(),
@@ -222,9 +199,7 @@ impl Context {
             is_followed: settings.has_autopilot,
         })
     }
-}
 
-impl Autopilots {
     /// Returns a pool's autopilot, which begins if there is none.
     fn flight(&mut self, pool: &Arc<Pool>) -> &mut Flight {
         let Autopilots { flights, left, .. } = self;
@@ -264,6 +239,29 @@ impl Autopilots {
             Some((saved.pool.clone(), learnt))
         });
         self.left = learnt.collect();
+    }
+}
+
+/// Has the core follow a choice, and logs a number that changes by a tenth.
+fn choose(context: &mut Context, id: GenerationId, choice: Choice, because: &str) {
+    let Some(generation) = context.pools.generations.get_mut(&id) else {
+        return;
+    };
+    let (places, name) = (generation.settings.slots, generation.settings.pool.name.clone());
+    let Some(before) = generation.choice.replace(choice) else {
+        return;
+    };
+    if let Some(gate) = generation.resources.as_ref().and_then(|it| it.board.gate()) {
+        gate.limit_to(choice.most.min(places) as usize, clock::now());
+    }
+    context.services.tell(Event::Chosen(id, choice));
+    if !generation.settings.pool.has_autopilot {
+        return;
+    }
+    let logged = generation.logged_choice.unwrap_or(before.most);
+    if choice.most.abs_diff(logged) * 10 >= logged.max(1) && choice.most != logged {
+        generation.logged_choice = Some(choice.most);
+        log::info!("[pool {name}] max_children auto = {}: {because}", choice.most);
     }
 }
 

@@ -41,6 +41,10 @@ pub(crate) enum Effect {
     PoolEnded(String),
     /// A client's request has its answer.
     Answered(u64, Box<Answer>),
+    /// A worker has reported a queue.
+    Crowded(GenerationId),
+    /// A worker has reported many busy workers.
+    GrewBusy(GenerationId),
     /// Something to keep in the history.
     Happened(Box<Happening>),
     /// A control session has ended.

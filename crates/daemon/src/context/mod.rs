@@ -27,7 +27,6 @@ pub(crate) mod start_source;
 pub(crate) mod worker;
 pub(crate) mod zygote;
 
-use crate::autopilot::Autopilots;
 use crate::context::handover::Handover;
 use crate::context::helper_id::HelperId;
 use crate::context::helper_process::HelperProcess;
@@ -37,9 +36,6 @@ use crate::context::processes::Processes;
 use crate::context::services::Services;
 use crate::context::spawner::Spawner;
 use crate::context::start_source::Starts;
-use crate::pools::saturation::Saturations;
-use crate::releases::release::Releases;
-use crate::status::archive::PastHours;
 use forkyard_config::{Config, Pool};
 use forkyard_sys::Error;
 use std::collections::HashMap;
@@ -53,10 +49,6 @@ pub(crate) struct Context {
     pub(crate) helpers: Helpers,
     pub(crate) handover: Handover,
     pub(crate) spawner: Spawner,
-    pub(crate) archive: PastHours,
-    pub(crate) saturations: Saturations,
-    pub(crate) autopilots: Autopilots,
-    pub(crate) releases: Releases,
 }
 
 /// The configuration in force.

@@ -1,5 +1,6 @@
 //! Takes over the previous master's state.
 
+use crate::autopilot::Autopilots;
 use crate::context::apply_error::ApplyError;
 use crate::context::generation::{Generation, Pipes, Resources, open_access_log};
 use crate::context::pools::{Pools, RunningPool, policy};
@@ -11,6 +12,8 @@ use crate::context::{Context, InForce};
 use crate::handover::InheritedState;
 use crate::output::lines::Lines;
 use crate::programs::Programs;
+use crate::releases::release::Releases;
+use crate::status::archive::PastHours;
 use crate::workers::reports::Reports;
 use forkyard_base::tick::Tick;
 use forkyard_config::{Application, Config, Pool};
@@ -47,12 +50,20 @@ enum AdoptError {
     System(#[from] Error),
 }
 
+/// The parts that take over state.
+pub(crate) struct Parts<'p> {
+    pub(crate) programs: &'p mut Programs,
+    pub(crate) autopilots: &'p mut Autopilots,
+    pub(crate) releases: &'p mut Releases,
+    pub(crate) archive: &'p mut PastHours,
+}
+
 impl Context {
     /// Adopts the running generations, and returns the event for the core, or `None` if there are none. `config` is
     /// used if the previous configuration is unknown.
     pub(crate) fn adopt(
         &mut self,
-        programs: &mut Programs,
+        parts: &mut Parts<'_>,
         inherited: InheritedState,
         config: &Config,
     ) -> Option<Adopted> {
@@ -100,7 +111,7 @@ impl Context {
         };
         for pool in &plan.pools {
             if let Some(release) = &pool.release {
-                self.releases.left.insert(pool.name.clone(), release.clone());
+                parts.releases.left.insert(pool.name.clone(), release.clone());
             }
             for (link, release) in &pool.sites {
                 self.pools.sites.with_link(PoolId(pool.id), link, release);
@@ -110,7 +121,7 @@ impl Context {
                 Err(error) => log::error!("[pool {}] {error}", pool.name),
             }
         }
-        self.archive.adopt(descriptors.remove(names::ARCHIVE));
+        parts.archive.adopt(descriptors.remove(names::ARCHIVE));
         let mut dead: BTreeMap<u32, Vec<document::SavedWorker>> = BTreeMap::new();
         for (generation, worker) in plan.dead {
             dead.entry(generation).or_default().push(worker);
@@ -118,7 +129,7 @@ impl Context {
         for generation in plan.generations {
             let gone = dead.remove(&generation.id).unwrap_or_default();
             let name = generation.name.clone();
-            match self.adopt_generation(programs, generation, &gone, config, &mut descriptors) {
+            match self.adopt_generation(parts, generation, &gone, config, &mut descriptors) {
                 Ok(generation) => adopted.generations.push(generation),
                 Err(error) => log::error!("[pool {name}] the old workers finish by themselves: {error}"),
             }
@@ -143,7 +154,7 @@ impl Context {
 
     fn adopt_generation(
         &mut self,
-        programs: &mut Programs,
+        parts: &mut Parts<'_>,
         left: document::SavedGeneration,
         gone: &[document::SavedWorker],
         config: &Config,
@@ -156,7 +167,7 @@ impl Context {
         let global = &self.in_force.config.global;
         let settings = self.services.settings(&pool, global, &mut HashMap::new());
         let mut settings = settings.map_err(|fault| ApplyError::Pool(left.name.clone(), fault))?;
-        settings = self.adopted_release(settings, left.release.as_deref());
+        settings = parts.releases.adopted(self, settings, left.release.as_deref());
         settings.turn = left.turn;
         (settings.slots, settings.started) = (left.slots, left.started);
         let access = open_access_log(&pool).ok().flatten();
@@ -168,7 +179,7 @@ impl Context {
         generation.resources = Some(Box::new(resources));
         generation.began = None;
         generation.set_wake_on_accept(WakeOnAccept::default());
-        let choice = self.first_choice(&pool);
+        let choice = parts.autopilots.first_choice(&pool);
         generation.choice = choice;
         generation.set_tell_crowded(true);
         generation.set_quiet_wish();
@@ -176,10 +187,13 @@ impl Context {
         generation.set_turn(None);
         generation.try_open_app_log();
         self.pools.generations.insert(id, generation);
-        let has_preloader = programs.adopt(self, &left, descriptors).unwrap_or_else(|error| {
-            log::error!("[pool {}] the program ends: {error}", left.name);
-            false
-        });
+        let has_preloader = parts
+            .programs
+            .adopt(self, &left, descriptors)
+            .unwrap_or_else(|error| {
+                log::error!("[pool {}] the program ends: {error}", left.name);
+                false
+            });
         let mut workers = Vec::new();
         for worker in &left.workers {
             let (services, processes) = (&mut self.services, &mut self.processes);

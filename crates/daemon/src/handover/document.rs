@@ -1,5 +1,6 @@
 //! Builds the hand-over document and its named descriptors.
 
+use crate::autopilot::Autopilots;
 use crate::context::Context;
 use crate::context::generation::Generation as ExecutorGeneration;
 use crate::context::handover::{Named, Stale};
@@ -9,6 +10,7 @@ use crate::helpers::jobs::Jobs;
 use crate::helpers::reporter::Reporters;
 use crate::helpers::web::Web;
 use crate::programs::Programs;
+use crate::status::archive::PastHours;
 use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
 use forkyard_core::master::manager::Manager;
 use forkyard_protocol::counters::PoolCounters;
@@ -31,6 +33,8 @@ pub(crate) struct LeftState<'e> {
     pub(crate) reporters: &'e Reporters,
     pub(crate) jobs: &'e Jobs,
     pub(crate) web: &'e Web,
+    pub(crate) archive: &'e PastHours,
+    pub(crate) autopilots: &'e Autopilots,
 }
 
 impl<'e> LeftState<'e> {
@@ -68,7 +72,7 @@ impl<'e> LeftState<'e> {
     pub(crate) fn document_for_upgrade(&self, manager: &Manager, stopping: Option<Stopping>) -> Document {
         Document {
             crashes: self.context.pools.errors.crashes_left(MOST_CRASH_BYTES),
-            autopilots: self.context.autopilots.learnt(),
+            autopilots: self.autopilots.learnt(),
             ..self.document(manager, stopping)
         }
     }
@@ -153,7 +157,7 @@ impl<'e> LeftState<'e> {
         all.extend(jobs.map(|socket| (names::JOBS.to_owned(), socket)));
         let web = self.web.socket();
         all.extend(web.map(|socket| (names::WEB.to_owned(), socket)));
-        all.extend(self.context.archive.named());
+        all.extend(self.archive.named());
         for (id, generation) in pools.generations.iter() {
             all.extend(generation.named(*id));
             all.extend(generation.named_share(*id));

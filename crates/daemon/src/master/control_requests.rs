@@ -93,7 +93,7 @@ impl Master {
                     .map_err(Answer::from)
             }
             Request::Periods { pool } => {
-                let periods = self.executor.context.periods(pool);
+                let periods = self.executor.archive.periods(&mut self.executor.context, pool);
                 periods
                     .map(|periods| Some(Answer::Periods { periods }))
                     .map_err(Answer::from)

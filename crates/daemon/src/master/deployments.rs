@@ -410,9 +410,9 @@ impl Master {
         scope: ReloadScope,
     ) -> Result<Option<GenerationId>, ApplyError> {
         let config = self.executor.context.in_force.config.clone();
-        self.executor.context.releases.want(pool, release, share);
+        self.executor.releases.want(pool, release, share);
         let prepared = self.executor.prepare(config, scope);
-        self.executor.context.releases.want_nothing();
+        self.executor.releases.want_nothing();
         let (wanted, changes) = prepared?;
         let mut replaced = changes.replaced.iter();
         let generation = replaced.find(|(id, ..)| *id == pool).map(|(_, id, ..)| *id);
@@ -457,7 +457,7 @@ impl Master {
             && matches!(pool, Target::Pool(_))
             && let Some(before) = &result.before
         {
-            self.executor.context.releases.note_former(&name, before);
+            self.executor.releases.note_former(&name, before);
         }
         if let Some(asker) = asker {
             self.executor

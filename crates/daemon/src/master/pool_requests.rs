@@ -130,10 +130,10 @@ impl Master {
         // Otherwise only a command reads the link to the release again.
         if why != RestartReason::ReleaseGone {
             let release = self.executor.context.pools.serving_release(id);
-            self.executor.context.releases.want(id, release, None);
+            self.executor.releases.want(id, release, None);
         }
         let begun = self.begin_restart(id, None);
-        self.executor.context.releases.want_nothing();
+        self.executor.releases.want_nothing();
         if let Err(error) = begun {
             log::error!("the old processes stay: {error}");
         }

@@ -239,7 +239,7 @@ impl Master {
         log::debug!("the configuration that is written is compared with the one in force");
         match (self.read_config)() {
             Ok(config) => Answer::Changes(Box::new(
-                self.executor.context.what_a_reload_changes(config, scope),
+                self.executor.comparer(scope).what_a_reload_changes(config),
             )),
             Err(errors) => Answer::Error {
                 message: "the configuration would not be reloaded, the old one would stay in force"

@@ -8,6 +8,7 @@ use crate::context::failure::RunError;
 use crate::context::services::Handlers;
 use crate::context::sources::SIGNALS;
 use crate::handover::InheritedState;
+use crate::handover::adoption::Parts;
 use crate::reload::say_interval;
 use forkyard_config::{self as config, Config};
 use forkyard_core::master::event::{CoreConfig, Event};
@@ -93,9 +94,15 @@ pub fn run(
     let crashes = document.map_or(&[][..], |document| &document.crashes);
     executor.context.pools.errors.take_crashes(crashes);
     let autopilots = document.map_or(&[][..], |document| &document.autopilots);
-    executor.context.autopilots.take(autopilots);
+    executor.autopilots.take(autopilots);
     let began = executor.context.handover.resume(document);
-    let adopted = executor.context.adopt(&mut executor.programs, inherited, &config);
+    let mut parts = Parts {
+        programs: &mut executor.programs,
+        autopilots: &mut executor.autopilots,
+        releases: &mut executor.releases,
+        archive: &mut executor.archive,
+    };
+    let adopted = executor.context.adopt(&mut parts, inherited, &config);
     process::forget_variables(&names.iter().map(String::as_str).collect::<Vec<_>>());
     let mut manager = Manager::default();
     if let Some(adopted) = &adopted {

@@ -20,54 +20,54 @@ impl Saturations {
     pub(crate) fn deadline(&self) -> Option<Tick> {
         self.0.values().filter_map(Saturation::deadline).min()
     }
-}
 
-impl Context {
     /// A worker of this generation has reported a queue, and may be wrong.
-    pub(crate) fn crowded(&mut self, id: GenerationId, now: Tick) {
-        let pool = self.pools.generations.get(&id).map(|generation| generation.pool);
+    pub(crate) fn crowded(&mut self, context: &mut Context, id: GenerationId, now: Tick) {
+        let pool = context
+            .pools
+            .generations
+            .get(&id)
+            .map(|generation| generation.pool);
         let Some((pool, saturated_ns)) =
-            pool.and_then(|pool| Some((pool, self.pools.saturated_ns(pool, now)?)))
+            pool.and_then(|pool| Some((pool, context.pools.saturated_ns(pool, now)?)))
         else {
             return;
         };
-        let mut state = self.saturations.0.remove(&pool).unwrap_or_default();
+        let mut state = self.0.remove(&pool).unwrap_or_default();
         state.heard(saturated_ns, now);
-        self.keep_saturation(pool, state);
+        self.keep(context, pool, state);
     }
 
     /// Looks at pools that may be saturated, if it is time.
-    pub(crate) fn poll_saturations(&mut self, now: Tick) {
+    pub(crate) fn poll(&mut self, context: &mut Context, now: Tick) {
         let is_due = |state: &Saturation| state.deadline().is_some_and(|due| due <= now);
-        let due = self.saturations.0.iter().filter(|(_, state)| is_due(state));
+        let due = self.0.iter().filter(|(_, state)| is_due(state));
         let due: Vec<PoolId> = due.map(|(pool, _)| *pool).collect();
-        due.into_iter()
-            .for_each(|pool| self.look_at_saturation(pool, now));
+        due.into_iter().for_each(|pool| self.look_at(context, pool, now));
     }
 
     /// Looks at all pools: workers that never finish report nothing.
-    pub(crate) fn look_at_saturations(&mut self, now: Tick) {
-        let pools = &self.pools;
+    pub(crate) fn look_at_all(&mut self, context: &mut Context, now: Tick) {
+        let pools = &context.pools;
         let is_full = |id: PoolId| {
             let board = pools.static_board(id);
             board.is_some_and(|(_, board)| board.gate().is_some_and(|gate| gate.is_saturated()))
         };
         let full = pools.by_id.iter().map(|(id, _)| *id).filter(|id| is_full(*id));
         let full: Vec<PoolId> = full.collect();
-        full.into_iter()
-            .for_each(|pool| self.look_at_saturation(pool, now));
+        full.into_iter().for_each(|pool| self.look_at(context, pool, now));
     }
 
-    fn look_at_saturation(&mut self, id: PoolId, now: Tick) {
-        let mut state = self.saturations.0.remove(&id).unwrap_or_default();
-        let Some(pool) = self.pools.by_id.get(&id) else {
+    fn look_at(&mut self, context: &mut Context, id: PoolId, now: Tick) {
+        let mut state = self.0.remove(&id).unwrap_or_default();
+        let Some(pool) = context.pools.by_id.get(&id) else {
             return;
         };
-        let sight = self.pools.sight(id, pool, now);
+        let sight = context.pools.sight(id, pool, now);
         let change = state.look(sight, now);
         if let Some(change) = change {
             let name = pool.name.clone();
-            let workers = pool.serving.and_then(|id| self.pools.generations.get(&id));
+            let workers = pool.serving.and_then(|id| context.pools.generations.get(&id));
             let workers = workers.map_or(0, Generation::most_workers);
             let (kind, text) = match change {
                 Change::Begun => (
@@ -79,19 +79,19 @@ impl Context {
                     "fewer than max_children are busy again, or no connection waits".to_owned(),
                 ),
             };
-            let happening = Happening::of_pool(kind, &name, self.pools.user_of_pool(id), text);
-            self.services.record(happening);
+            let happening = Happening::of_pool(kind, &name, context.pools.user_of_pool(id), text);
+            context.services.record(happening);
         }
-        self.keep_saturation(id, state);
+        self.keep(context, id, state);
     }
 
-    fn keep_saturation(&mut self, id: PoolId, state: Saturation) {
-        let serving = self.pools.by_id.get(&id).and_then(|pool| pool.serving);
-        if let Some(generation) = serving.and_then(|id| self.pools.generations.get(&id)) {
+    fn keep(&mut self, context: &Context, id: PoolId, state: Saturation) {
+        let serving = context.pools.by_id.get(&id).and_then(|pool| pool.serving);
+        if let Some(generation) = serving.and_then(|id| context.pools.generations.get(&id)) {
             generation.set_tell_crowded(state.wants_report());
         }
         if !state.wants_report() {
-            self.saturations.0.insert(id, state);
+            self.0.insert(id, state);
         }
     }
 }

@@ -146,31 +146,36 @@ pub(crate) enum ChosenBy {
     Link,
 }
 
-impl Context {
+impl Releases {
     /// Returns the settings of a pool's next generation with the paths of its release.
     ///
     /// # Errors
     /// A restart finds no release behind the link. At another time the paths stay as written, with a warning.
-    pub(crate) fn in_release(&self, settings: Settings, extent: ReloadScope) -> Result<Settings, PoolFault> {
+    pub(crate) fn in_release(
+        &self,
+        context: &Context,
+        settings: Settings,
+        extent: ReloadScope,
+    ) -> Result<Settings, PoolFault> {
         let Some(release) = settings.pool.release.clone() else {
             return Ok(settings);
         };
-        let running = self.pools.pool_listening_as(&settings.pool);
+        let running = context.pools.pool_listening_as(&settings.pool);
         let is_asked = running.is_some_and(|id| extent == ReloadScope::One(id));
-        let wish = self.releases.wish.as_ref();
+        let wish = self.wish.as_ref();
         if let Some(wish) = wish.filter(|wish| Some(wish.pool) == running) {
-            let map = self.map_of(&settings, &release, wish.release.as_deref());
+            let map = self.map_of(context, &settings, &release, wish.release.as_deref());
             return Ok(with_map(settings, map));
         }
         let known = running
             .filter(|_| !is_asked)
-            .and_then(|id| self.pools.by_id.get(&id));
+            .and_then(|id| context.pools.by_id.get(&id));
         let known = known.into_iter().flat_map(|pool| [pool.latest, pool.serving]);
         let known: Vec<&Generation> = known
             .flatten()
             // A reload of everything takes back a deployment.
-            .filter(|id| extent != ReloadScope::All || self.pools.serving_generation_of(*id) == Some(*id))
-            .filter_map(|id| self.pools.generations.get(&id))
+            .filter(|id| extent != ReloadScope::All || context.pools.serving_generation_of(*id) == Some(*id))
+            .filter_map(|id| context.pools.generations.get(&id))
             .filter(|generation| same_link(generation, &release))
             .collect();
         for generation in &known {
@@ -183,8 +188,8 @@ impl Context {
             return Ok(with_map(settings, serving.settings.release.clone()));
         }
         let name = &settings.pool.name;
-        if let Some(left) = self.releases.left.get(name).filter(|_| !is_asked) {
-            let map = self.map_of(&settings, &release, Some(left));
+        if let Some(left) = self.left.get(name).filter(|_| !is_asked) {
+            let map = self.map_of(context, &settings, &release, Some(left));
             return Ok(with_map(settings, map));
         }
         let found = Look::at(&settings, &release).carry_out();
@@ -196,7 +201,7 @@ impl Context {
                         release.link.display()
                     );
                 }
-                let map = self.known_map(name, &release, found);
+                let map = self.known_map(context, name, &release, found);
                 Ok(with_map(settings, map))
             }
             Err(fault) if is_asked => Err(PoolFault::Release(fault)),
@@ -208,17 +213,55 @@ impl Context {
     }
 
     /// Returns the settings of an adopted generation.
-    pub(crate) fn adopted_release(&mut self, settings: Settings, left: Option<&Path>) -> Settings {
+    pub(crate) fn adopted(&mut self, context: &Context, settings: Settings, left: Option<&Path>) -> Settings {
         let Some(release) = settings.pool.release.clone() else {
             return settings;
         };
         if let Some(left) = left {
-            self.releases.note_former(&settings.pool.name, left);
+            self.note_former(&settings.pool.name, left);
         }
-        let map = self.map_of(&settings, &release, left);
+        let map = self.map_of(context, &settings, &release, left);
         with_map(settings, map)
     }
 
+    /// Returns the map to a release that was checked.
+    fn map_of(
+        &self,
+        context: &Context,
+        settings: &Settings,
+        release: &Release,
+        wanted: Option<&Path>,
+    ) -> Option<Box<Map>> {
+        let look = Look {
+            wanted,
+            by: ChosenBy::Root,
+            ..Look::at(settings, release)
+        };
+        // A release that is gone keeps its paths.
+        let mut found = look.carry_out().unwrap_or_default();
+        found.release = wanted.map(Path::to_owned);
+        self.known_map(context, &settings.pool.name, release, found)
+    }
+
+    fn known_map(&self, context: &Context, name: &str, release: &Release, found: Found) -> Option<Box<Map>> {
+        let own = found.release?;
+        let mut known = found.known;
+        for id in context.pools.pools_named(name) {
+            let generations = context.pools.generations.of(&id);
+            known.extend(generations.filter_map(|(_, generation)| generation.release()));
+        }
+        known.extend(self.former.get(name).into_iter().flatten().cloned());
+        let known = known.iter().map(|path| path.as_os_str().as_bytes());
+        let map = Map::new(
+            release.link.as_os_str().as_bytes(),
+            own.as_os_str().as_bytes(),
+            known,
+        );
+        Some(Box::new(map.with_start_command(found.start_command)))
+    }
+}
+
+impl Context {
     /// Checks a release that somebody names for a pool.
     pub(crate) fn check_release(&self, id: PoolId, release: &Path, by: ChosenBy) -> Result<(), ReleaseFault> {
         let serving = self.pools.by_id.get(&id).and_then(|pool| pool.serving);
@@ -238,36 +281,6 @@ impl Context {
             ..Look::at(&settings, written)
         };
         look.carry_out().map(|_| ())
-    }
-
-    /// Returns the map to a release that was checked.
-    fn map_of(&self, settings: &Settings, release: &Release, wanted: Option<&Path>) -> Option<Box<Map>> {
-        let look = Look {
-            wanted,
-            by: ChosenBy::Root,
-            ..Look::at(settings, release)
-        };
-        // A release that is gone keeps its paths.
-        let mut found = look.carry_out().unwrap_or_default();
-        found.release = wanted.map(Path::to_owned);
-        self.known_map(&settings.pool.name, release, found)
-    }
-
-    fn known_map(&self, name: &str, release: &Release, found: Found) -> Option<Box<Map>> {
-        let own = found.release?;
-        let mut known = found.known;
-        for id in self.pools.pools_named(name) {
-            let generations = self.pools.generations.of(&id);
-            known.extend(generations.filter_map(|(_, generation)| generation.release()));
-        }
-        known.extend(self.releases.former.get(name).into_iter().flatten().cloned());
-        let known = known.iter().map(|path| path.as_os_str().as_bytes());
-        let map = Map::new(
-            release.link.as_os_str().as_bytes(),
-            own.as_os_str().as_bytes(),
-            known,
-        );
-        Some(Box::new(map.with_start_command(found.start_command)))
     }
 }
 

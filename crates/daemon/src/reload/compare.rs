@@ -3,6 +3,7 @@
 use super::prepare::Identities;
 use crate::context::Context;
 use crate::context::apply_error::ApplyError;
+use crate::releases::release::Releases;
 use forkyard_config::{Config, Pool, difference};
 use forkyard_core::master::reload_diff::{Reason, ReloadScope};
 use forkyard_protocol::changes::{Changes, Outcome, PoolChange};
@@ -12,40 +13,46 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-impl Context {
-    pub(crate) fn what_a_reload_changes(&self, mut config: Config, scope: ReloadScope) -> Changes {
-        config.go_on_with(&self.in_force.config);
+/// Compares a configuration with the one in force.
+pub(crate) struct Comparer<'c> {
+    pub(crate) context: &'c Context,
+    pub(crate) releases: &'c Releases,
+    pub(crate) scope: ReloadScope,
+}
+
+impl Comparer<'_> {
+    pub(crate) fn what_a_reload_changes(&self, mut config: Config) -> Changes {
+        config.go_on_with(&self.context.in_force.config);
         let _accounts = accounts::hold();
         let mut identities = Identities::new();
         let mut fingerprints = FingerprintCache::default();
         let mut pools = Vec::new();
         for pool in &config.pools {
-            let Some(before) = self.in_force.pool(&pool.name) else {
+            let Some(before) = self.context.in_force.pool(&pool.name) else {
                 pools.push(change(&pool.name, Outcome::Added, None));
                 continue;
             };
-            let found = self.compare_pool(before, pool, &config, scope, &mut identities, &mut fingerprints);
+            let found = self.pool(before, pool, &config, &mut identities, &mut fingerprints);
             pools.extend(found.filter(|it| it.outcome != Outcome::Kept || !it.keys.is_empty()));
         }
         let names: HashSet<&str> = config.pools.iter().map(|pool| pool.name.as_str()).collect();
-        let gone = self.in_force.config.pools.iter();
+        let gone = self.context.in_force.config.pools.iter();
         let gone = gone.filter(|pool| !names.contains(pool.name.as_str()));
         pools.extend(gone.map(|pool| change(&pool.name, Outcome::Removed, None)));
         Changes {
-            global: difference::global(&self.in_force.config, &config),
-            jobs: difference::jobs(&self.in_force.config, &config),
+            global: difference::global(&self.context.in_force.config, &config),
+            jobs: difference::jobs(&self.context.in_force.config, &config),
             pools,
             skipped: config.skipped,
         }
     }
 
     /// The change of a running pool; `None` if its settings are unusable and it continues.
-    fn compare_pool<'p>(
+    fn pool<'p>(
         &self,
         before: &Pool,
         pool: &'p Arc<Pool>,
         config: &Config,
-        scope: ReloadScope,
         identities: &mut Identities<'p>,
         fingerprints: &mut FingerprintCache,
     ) -> Option<PoolChange> {
@@ -61,8 +68,10 @@ impl Context {
                 ..replaced(Reason::Settings)
             });
         }
-        let settings = self.services.settings(pool, &config.global, identities);
-        let settings = match settings.and_then(|settings| self.in_release(settings, scope)) {
+        let settings = self.context.services.settings(pool, &config.global, identities);
+        let settings = match settings
+            .and_then(|settings| self.releases.in_release(self.context, settings, self.scope))
+        {
             Ok(settings) => settings,
             Err(fault) => {
                 let error = ApplyError::Pool(pool.name.clone(), fault);
@@ -70,10 +79,11 @@ impl Context {
             }
         };
         let keys = difference::pool(before, pool);
-        let known = self.pools.pool_listening_as(pool);
+        let known = self.context.pools.pool_listening_as(pool);
         let kept = known.map(|id| {
-            self.pools
-                .kept(&self.services, id, &settings, scope, fingerprints)
+            self.context
+                .pools
+                .kept(&self.context.services, id, &settings, self.scope, fingerprints)
         });
         let change = match kept {
             Some(Ok(_)) => change(&pool.name, Outcome::Kept, None),

@@ -2,6 +2,7 @@
 //! decides about each pool.
 
 use super::sockets::Sockets;
+use crate::autopilot::Autopilots;
 use crate::context::Context;
 use crate::context::apply_error::{ApplyError, PoolFault};
 use crate::context::effect::{Effect, PoolConfigured};
@@ -10,6 +11,7 @@ use crate::context::pools::{Pools, policy};
 use crate::helpers::jobs::Jobs;
 use crate::helpers::reporter::Reporters;
 use crate::helpers::web::Web;
+use crate::releases::release::Releases;
 use forkyard_config::{Config, Global, OnError, Pool, ReloadWhen};
 use forkyard_core::master::event::{CoreConfig, GenerationId, Policy, PoolId, WantedPool};
 use forkyard_core::master::reload_diff::ReloadScope;
@@ -30,6 +32,15 @@ pub(crate) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Ide
 
 /// A pool that had a worker within this time is tried before another generation takes over.
 const LATELY: Duration = Duration::from_secs(3600);
+
+/// The parts that a configuration concerns.
+pub(crate) struct Parts<'p> {
+    pub(crate) reporters: &'p Reporters,
+    pub(crate) jobs: &'p mut Jobs,
+    pub(crate) web: &'p mut Web,
+    pub(crate) autopilots: &'p mut Autopilots,
+    pub(crate) releases: &'p Releases,
+}
 
 /// A configuration that can be applied.
 pub(crate) struct Prepared {
@@ -60,9 +71,7 @@ impl Context {
     /// has changed.
     pub(crate) fn prepare(
         &mut self,
-        reporters: &Reporters,
-        jobs: &mut Jobs,
-        web: &mut Web,
+        parts: &mut Parts<'_>,
         mut config: Config,
         extent: ReloadScope,
     ) -> Result<Prepared, ApplyError> {
@@ -71,14 +80,14 @@ impl Context {
         self.handover.measure_store(&config);
         config.go_on_with(&self.in_force.config);
         let _accounts = accounts::hold();
-        jobs.tcp.prepare(&mut self.handover, &config)?;
-        web.prepare(&mut self.handover, &config)?;
-        let prospects = match self.prospects(reporters, &mut config, extent) {
+        parts.jobs.tcp.prepare(&mut self.handover, &config)?;
+        parts.web.prepare(&mut self.handover, &config)?;
+        let prospects = match self.prospects(parts, &mut config, extent) {
             Ok(prospects) => prospects,
             Err(error) => {
                 if reload_plan::gives_up_sockets(self.in_force.count == 1) {
-                    jobs.tcp.give_up();
-                    web.give_up();
+                    parts.jobs.tcp.give_up();
+                    parts.web.give_up();
                 }
                 return Err(error);
             }
@@ -96,7 +105,7 @@ impl Context {
                 Prospect::Open(opened) => {
                     groups.extend(opened.group.clone());
                     lost.extend(opened.sockets.lost);
-                    self.begin(*opened, extent, &mut fingerprints, &mut changes)
+                    self.begin(parts, *opened, extent, &mut fingerprints, &mut changes)
                 }
                 Prospect::Unchanged(pool, generation, settings) => {
                     groups.extend(confine::group(&self.services.in_force(&settings)));
@@ -142,7 +151,7 @@ impl Context {
     /// Opens what each pool needs. Removes from `config` what can't be applied.
     fn prospects(
         &mut self,
-        reporters: &Reporters,
+        parts: &Parts<'_>,
         config: &mut Config,
         extent: ReloadScope,
     ) -> Result<Vec<Prospect>, ApplyError> {
@@ -168,7 +177,7 @@ impl Context {
                 prospects.extend(unchanged);
                 continue;
             }
-            let fault = match self.open_pool(reporters, pool, &config.global, extent, &mut identities) {
+            let fault = match self.open_pool(parts, pool, &config.global, extent, &mut identities) {
                 Ok(opened) => {
                     prospects.push(Prospect::Open(Box::new(opened)));
                     continue;
@@ -201,7 +210,7 @@ impl Context {
 
     fn open_pool<'p>(
         &mut self,
-        reporters: &Reporters,
+        parts: &Parts<'_>,
         pool: &'p Arc<Pool>,
         global: &Global,
         extent: ReloadScope,
@@ -213,11 +222,13 @@ impl Context {
             PoolFault::SlowLog(path.unwrap_or_default(), error)
         })?;
         let settings = self.services.settings(pool, global, identities)?;
-        let settings = self.in_release(settings, extent)?;
+        let settings = parts.releases.in_release(self, settings, extent)?;
         let group = confine::check(&settings.pool)?;
         // Only checked here; the pool opens it later.
         crate::output::app_log::check(&settings).map_err(PoolFault::AppLog)?;
-        let sockets = self.open_sockets(reporters, pool).map_err(PoolFault::Listen)?;
+        let sockets = self
+            .open_sockets(parts.reporters, pool)
+            .map_err(PoolFault::Listen)?;
         Ok(Opened {
             written: Arc::clone(pool),
             sockets,
@@ -230,6 +241,7 @@ impl Context {
 
     fn begin(
         &mut self,
+        parts: &mut Parts<'_>,
         opened: Opened,
         extent: ReloadScope,
         fingerprints: &mut FingerprintCache,
@@ -243,7 +255,7 @@ impl Context {
             ..
         } = opened;
         let name = settings.pool.name.clone();
-        let choice = self.first_choice(&settings.pool);
+        let choice = parts.autopilots.first_choice(&settings.pool);
         let policy = Policy {
             choice,
             ..policy(&settings.pool)
@@ -329,7 +341,7 @@ impl Context {
             generation,
             policy,
             trial,
-            share: self.releases.share(pool),
+            share: parts.releases.share(pool),
         })
     }
 }

@@ -50,36 +50,35 @@ impl PastHours {
     pub(crate) fn archive(&self) -> Option<&Archive> {
         self.archive.as_ref()
     }
-}
 
-impl Context {
-    pub(crate) fn poll_archive(&mut self, now: Tick) {
-        if self.archive.next.is_none_or(|next| next <= now) {
-            self.keep_hours(now);
+    pub(crate) fn poll(&mut self, context: &mut Context, now: Tick) {
+        if self.next.is_none_or(|next| next <= now) {
+            self.keep(context, now);
         }
     }
 
     /// Copies all complete tens of minutes and the present one.
-    pub(crate) fn keep_hours(&mut self, now: Tick) {
-        self.archive.next = Some(now + INTERVAL);
-        let tens = self.pools.tens(minute_of(now));
-        if tens.is_empty() || self.archive.has_failed {
+    pub(crate) fn keep(&mut self, context: &mut Context, now: Tick) {
+        self.next = Some(now + INTERVAL);
+        let tens = context.pools.tens(minute_of(now));
+        if tens.is_empty() || self.has_failed {
             return;
         }
-        if self.archive.archive.is_none() {
+        if self.archive.is_none() {
             match Archive::create() {
                 Ok(archive) => {
-                    let archive = self.archive.archive.insert(archive);
-                    self.handover
+                    let archive = self.archive.insert(archive);
+                    context
+                        .handover
                         .keep([(names::ARCHIVE.to_owned(), archive.memory())]);
                 }
                 Err(error) => {
-                    self.archive.has_failed = true;
+                    self.has_failed = true;
                     return log::error!("the history of the pools is not kept: {error}");
                 }
             }
         }
-        let Some(archive) = &mut self.archive.archive else {
+        let Some(archive) = &mut self.archive else {
             return;
         };
         for (pool, tens) in tens {
@@ -90,13 +89,13 @@ impl Context {
     }
 
     /// Returns the last two weeks of a pool.
-    pub(crate) fn periods(&mut self, pool: &str) -> Result<Vec<Period>, Refused> {
-        if self.pools.pools_named(pool).is_empty() {
+    pub(crate) fn periods(&mut self, context: &mut Context, pool: &str) -> Result<Vec<Period>, Refused> {
+        if context.pools.pools_named(pool).is_empty() {
             return Err(Refused::NoPool(pool.to_owned()));
         }
         let now = clock::now();
-        self.keep_hours(now);
-        let archive = self.archive.archive();
+        self.keep(context, now);
+        let archive = self.archive.as_ref();
         Ok(archive.map_or_else(Vec::new, |it| it.periods(pool, now, clock::epoch_seconds())))
     }
 }

@@ -8,7 +8,9 @@ pub(crate) mod notices;
 pub(crate) mod numbers;
 pub(crate) mod routes;
 
+use self::archive::PastHours;
 use crate::applications::Applications;
+use crate::autopilot::Autopilots;
 use crate::context::Context;
 use crate::context::generation::Generation;
 use crate::context::helper_id::HelperId;
@@ -35,6 +37,8 @@ use std::collections::HashMap;
 /// The parts that a status shows.
 pub(crate) struct StatusSource<'e> {
     pub(crate) context: &'e Context,
+    pub(crate) archive: &'e PastHours,
+    pub(crate) autopilots: &'e Autopilots,
     pub(crate) programs: &'e Programs,
     pub(crate) applications: &'e Applications,
     pub(crate) caches: &'e Caches,
@@ -71,7 +75,7 @@ impl StatusSource<'_> {
             let cpu_ms = (counts.gone_cpu_us + reading.cpu_us) / 1000;
             let numbers = std::mem::take(&mut counts.numbers);
             let mut numbers = PoolNumbers::new(&numbers, cpu_ms, counts.terminated, minute_of(now));
-            let archive = self.context.archive.archive();
+            let archive = self.archive.archive();
             let same = archive.map(|it| it.same_hour(&pool.name, now, clock::epoch_seconds()));
             let same = same.unwrap_or_default();
             (numbers.day_ago, numbers.week_ago) = (same.day_ago, same.week_ago);
@@ -102,7 +106,10 @@ impl StatusSource<'_> {
                     .and_then(|id| self.caches.last(id, now))
                     .map(Box::new),
                 periods: Vec::new(),
-                advice: self.context.advice(*id, &resources).map(Box::new),
+                advice: self
+                    .autopilots
+                    .advice(self.context, *id, &resources)
+                    .map(Box::new),
                 lanes: all.lanes(*id, now).map(Box::new),
                 releases: all
                     .pool_releases(self.context, self.deployments, *id)

@@ -14,7 +14,6 @@ use forkyard_core::master::secrets::without_secret;
 use forkyard_host::logs::parse_message;
 use forkyard_protocol::accept_notify::AcceptNotice;
 use forkyard_scoreboard::slot_reader;
-use forkyard_sys::clock;
 use forkyard_sys::socket::Progress;
 use mio::Token;
 
@@ -91,10 +90,10 @@ impl Context {
             self.services.tell(Event::ChildAccept(id));
         }
         if is_crowded {
-            self.crowded(id, clock::now());
+            self.services.cause(Effect::Crowded(id));
         }
         if is_busy {
-            self.grew_busy(id, clock::now());
+            self.services.cause(Effect::GrewBusy(id));
         }
         more
     }

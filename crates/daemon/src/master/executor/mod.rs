@@ -3,6 +3,7 @@
 mod routing;
 
 use crate::applications::Applications;
+use crate::autopilot::Autopilots;
 use crate::context::apply_error::ApplyError;
 use crate::context::effect::StatusAsker;
 use crate::context::handover::Handover;
@@ -21,10 +22,15 @@ use crate::handover::upgrade::UpgradeError;
 use crate::helpers::jobs::Jobs;
 use crate::helpers::reporter::Reporters;
 use crate::helpers::web::Web;
+use crate::pools::saturation::Saturations;
 use crate::preloaders::Preloaders;
 use crate::programs::Programs;
+use crate::releases::release::Releases;
 use crate::reload::Reload;
+use crate::reload::compare::Comparer;
+use crate::reload::prepare::Parts;
 use crate::status::StatusSource;
+use crate::status::archive::PastHours;
 use crate::status::caches::Caches;
 use crate::workers::orphans::Orphans;
 use forkyard_base::tick::Tick;
@@ -63,6 +69,10 @@ pub(super) struct Executor {
     pub(super) watch: crate::reload::watch::Watch,
     pub(super) web: Web,
     pub(super) caches: Caches,
+    pub(in crate::master) archive: PastHours,
+    pub(super) saturations: Saturations,
+    pub(in crate::master) autopilots: Autopilots,
+    pub(in crate::master) releases: Releases,
 }
 
 impl Executor {
@@ -102,10 +112,6 @@ impl Executor {
                 helpers: Helpers::default(),
                 handover: Handover::default(),
                 spawner,
-                archive: crate::status::archive::PastHours::default(),
-                saturations: crate::pools::saturation::Saturations::default(),
-                autopilots: crate::autopilot::Autopilots::default(),
-                releases: crate::releases::release::Releases::default(),
             },
             preloaders: Preloaders::default(),
             programs: Programs::default(),
@@ -119,6 +125,10 @@ impl Executor {
             watch: crate::reload::watch::Watch::default(),
             web: Web::default(),
             caches: Caches::default(),
+            archive: PastHours::default(),
+            saturations: Saturations::default(),
+            autopilots: Autopilots::default(),
+            releases: Releases::default(),
         })
     }
 
@@ -138,9 +148,9 @@ impl Executor {
             self.reload.deadline(&self.context.pools),
             self.deployments.deadline(),
             self.caches.deadline(),
-            self.context.archive.deadline(),
-            self.context.saturations.deadline(),
-            self.context.autopilots.deadline(),
+            self.archive.deadline(),
+            self.saturations.deadline(),
+            self.autopilots.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -157,9 +167,9 @@ impl Executor {
         self.preloaders.poll(&mut self.context.services, now);
         self.programs.poll(&mut self.context, now);
         self.caches.poll(&mut self.context, &mut self.preloaders, now);
-        self.context.poll_archive(now);
-        self.context.poll_saturations(now);
-        self.context.poll_autopilots(now);
+        self.archive.poll(&mut self.context, now);
+        self.saturations.poll(&mut self.context, now);
+        self.autopilots.poll(&mut self.context, now);
         self.settle();
         self.context
             .poll_entries(&mut self.preloaders, &mut self.programs, now);
@@ -173,9 +183,14 @@ impl Executor {
         config: Config,
         extent: ReloadScope,
     ) -> Result<(CoreConfig, Changes), ApplyError> {
-        let prepared =
-            self.context
-                .prepare(&self.reporters, &mut self.jobs, &mut self.web, config, extent)?;
+        let mut parts = Parts {
+            reporters: &self.reporters,
+            jobs: &mut self.jobs,
+            web: &mut self.web,
+            autopilots: &mut self.autopilots,
+            releases: &self.releases,
+        };
+        let prepared = self.context.prepare(&mut parts, config, extent)?;
         self.settle();
         match prepared.renewal {
             Renewal::Start => self.preloaders.zygotes_to_start = true,
@@ -209,6 +224,8 @@ impl Executor {
             reporters: &self.reporters,
             jobs: &self.jobs,
             web: &self.web,
+            archive: &self.archive,
+            autopilots: &self.autopilots,
         }
     }
 
@@ -219,12 +236,22 @@ impl Executor {
             applications: &self.applications,
             caches: &self.caches,
             deployments: &self.deployments,
+            archive: &self.archive,
+            autopilots: &self.autopilots,
+        }
+    }
+
+    pub(in crate::master) fn comparer(&self, scope: ReloadScope) -> Comparer<'_> {
+        Comparer {
+            context: &self.context,
+            releases: &self.releases,
+            scope,
         }
     }
 
     /// Answers with the events that a client with these rights may read.
     pub(in crate::master) fn events(&mut self, rights: Rights) -> Answer {
-        self.context.look_at_saturations(clock::now());
+        self.saturations.look_at_all(&mut self.context, clock::now());
         self.settle();
         self.context.events(rights)
     }
@@ -235,7 +262,7 @@ impl Executor {
 
     /// Answers a control session with the status once the routers have answered.
     pub(in crate::master) fn begin_status(&mut self, session: u64) {
-        self.context.look_at_saturations(clock::now());
+        self.saturations.look_at_all(&mut self.context, clock::now());
         self.applications
             .begin_status(&mut self.context, StatusAsker::Session(session));
     }
@@ -244,7 +271,7 @@ impl Executor {
     fn gather_numbers(&mut self, now: Tick) {
         if self.web.begins(now) {
             self.refresh_caches();
-            self.context.look_at_saturations(now);
+            self.saturations.look_at_all(&mut self.context, now);
             self.applications
                 .begin_status(&mut self.context, StatusAsker::Web);
         }

@@ -195,6 +195,8 @@ impl Executor {
             };
             let context = &mut self.context;
             match effect {
+                Effect::Crowded(id) => self.saturations.crowded(context, id, clock::now()),
+                Effect::GrewBusy(id) => self.autopilots.grew_busy(context, id, clock::now()),
                 Effect::RestartAsked(request) => self.reload.restarts.add(request),
                 Effect::WorkerUp(worker) => self.applications.instance_up(context, worker),
                 Effect::GenerationDropped(generation) => {
