@@ -1,6 +1,7 @@
 //! The repository's own rules: dependencies, unsafe code, file lengths, documents.
 
 mod messages;
+mod parts;
 mod prose;
 mod questions;
 mod writers;
@@ -123,21 +124,6 @@ const PURE: [(&str, &[&str]); 13] = [
     ("crates/worker/src/dead_work.rs", &[]),
 ];
 
-const STRANGERS: [(&str, &str); 6] = [
-    (
-        "crates/daemon/src/control/session.rs",
-        "crate:: forkyard_worker forkyard_spawn forkyard_router forkyard_runtimes",
-    ),
-    ("crates/daemon/src/handover/plan.rs", "crate:: forkyard_worker"),
-    (
-        "crates/daemon/src/roles/",
-        "crate::master crate::context forkyard_spawn",
-    ),
-    ("crates/router/src/inspector/", "crate::router"),
-    ("crates/slowlog/src/", "nix:: std::fs"),
-    ("crates/runtimes/src/", "crate::abi"),
-];
-
 const WITHOUT_KERNEL: [(&str, &str); 4] = [
     ("base", "serde"),
     (
@@ -221,33 +207,6 @@ fn what_decides_does_not_touch_the_world() {
             "{name} is pure and names {}",
             named.unwrap_or(&"")
         );
-    }
-}
-
-#[test]
-fn parts_know_only_whom_they_may() {
-    for (name, text) in sources() {
-        let text = program(&text);
-        let knows = |stranger: &&str| text.contains(*stranger);
-        for (part, strangers) in STRANGERS {
-            if name.starts_with(part) && !may_touch_the_world(&name) {
-                let known = strangers.split(' ').find(knows);
-                assert!(known.is_none(), "{name} names {}", known.unwrap_or(""));
-            }
-        }
-    }
-}
-
-#[test]
-fn parts_of_the_executor_do_not_know_the_executor() {
-    for (name, text) in sources() {
-        if name.starts_with("crates/daemon/src/") && !name.starts_with("crates/daemon/src/master/") {
-            let named = program(&text).lines().find(|line| {
-                let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
-                words.any(|word| word == "Executor")
-            });
-            assert_eq!(named, None, "{name} knows more than its part");
-        }
     }
 }
 

@@ -18,7 +18,7 @@ const OTHERS: [(&str, &str); 9] = [
     ("crates/daemon/src/roles/start.rs", "Role"),
     ("crates/top/src/", "Cause Part Sight"),
     ("crates/daemon/src/workers/env_file.rs", "EnvFileError FileFault"),
-    ("crates/daemon/src/releases/release.rs", "ReleaseFault"),
+    ("crates/daemon/src/context/apply_error.rs", "ReleaseFault"),
 ];
 
 /// The enums of a file that serde both writes and reads.

@@ -18,6 +18,9 @@
 /// The version, with the commit if it is known.
 pub const VERSION: &str = env!("FORKYARD_VERSION");
 
+/// The process title in place of php-fpm.
+pub(crate) const FPM_TITLE: &str = "php-fpm";
+
 mod applications;
 mod autopilot;
 pub mod background;

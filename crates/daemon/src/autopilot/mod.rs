@@ -14,7 +14,7 @@ mod reading;
 mod resources;
 
 use crate::context::Context;
-use crate::context::generation::Generation;
+use crate::context::generation::{Generation, quiet_wish};
 use crate::context::pools::{Pools, RunningPool};
 use forkyard_base::tick::Tick;
 use forkyard_config::{Pool, ProcessManager, Resources};
@@ -92,15 +92,6 @@ impl Autopilots {
         let passed = now.since(then).as_secs_f64();
         let waited = Duration::from_micros(now_us.saturating_sub(then_us)).as_secs_f64();
         passed < 2.0 * LOOK.as_secs_f64() && waited > passed * STALLED
-    }
-}
-
-/// The autopilot's needs from the workers of a quiet pool with this many places. A single worker is often busy: it
-/// reports only a queue.
-pub(crate) fn quiet_wish(places: u32) -> Wish {
-    Wish {
-        busy_above: Some((places / 2).max(1)),
-        samples: false,
     }
 }
 

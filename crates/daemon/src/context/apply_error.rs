@@ -1,6 +1,5 @@
 //! Reasons why a configuration or a pool can't be applied.
 
-use crate::releases::release::ReleaseFault;
 use forkyard_base::remedy;
 use forkyard_host::confine::ConfineError;
 use forkyard_host::listen::ListenError;
@@ -8,6 +7,7 @@ use forkyard_host::logs::LogError;
 use forkyard_host::secret::SecretError;
 use forkyard_sys::Error;
 use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
 
@@ -45,6 +45,38 @@ pub enum PoolFault {
     Release(#[source] ReleaseFault),
     #[error("application.opcache_cache: {}{}", .0, right_of_cache(.0))]
     OpcacheCache(#[source] Error),
+}
+
+/// Why a pool can't serve a release.
+#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
+pub enum ReleaseFault {
+    #[error("a file system on the way to {} does not answer", .0.display())]
+    Late(PathBuf),
+    #[error("{} is not there, or user {uid} may not enter it", .path.display())]
+    NotThere { path: PathBuf, uid: u32 },
+    #[error("{} leads to {}, which is not there, or user {uid} may not enter it", link.display(), target.display())]
+    Dangling {
+        link: PathBuf,
+        target: PathBuf,
+        uid: u32,
+    },
+    #[error("{} is no directory; name the directory of a release", .0.display())]
+    NoDirectory(PathBuf),
+    #[error("{} leads to {}; name that", .0.display(), .1.display())]
+    Linked(PathBuf, PathBuf),
+    #[error("{} is not below {}: only root may name a release elsewhere", .0.display(), .1.display())]
+    Elsewhere(PathBuf, PathBuf),
+    #[error("{} is not UTF-8; rename it", .0.display())]
+    NotUtf8(PathBuf),
+    #[error("{} has a colon in its name, which divides the elements of open_basedir and PATH; rename it", .0.display())]
+    Colon(PathBuf),
+    #[error("{} is a part of {}; name that", .0.display(), .1.display())]
+    Part(PathBuf, PathBuf),
+    /// Nothing starts the program.
+    #[error("{}: {problem}; write start_command = \"node FILE\"", root.display())]
+    NoCommand { root: PathBuf, problem: String },
+    #[error("{0}")]
+    System(String),
 }
 
 fn of_identity(error: &Error) -> String {

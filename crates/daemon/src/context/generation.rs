@@ -3,12 +3,12 @@
 use super::handover::Named;
 use super::make::Make;
 use super::sources::Source;
-use crate::autopilot::quiet_wish;
-use crate::output::app_log::{AppLog, owner};
-use crate::output::lines::Lines;
-use crate::workers::reports::Reports;
+use crate::context::app_log::{AppLog, owner};
+use crate::context::lines::Lines;
+use crate::context::reports::Reports;
 use forkyard_base::indexed::Keyed;
 use forkyard_base::tick::Tick;
+use forkyard_config::release::{Map, in_release};
 use forkyard_config::{Application, Pool, ProcessManager};
 use forkyard_core::master::action::WakeOnAccept;
 use forkyard_core::master::event::{Choice, GenerationId, PoolId, WorkerId};
@@ -24,12 +24,14 @@ use forkyard_sys::fd::{copy, one_way, set_nonblocking, set_send_buffer, socket_p
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::process::{Appender, appended_by_others};
 use forkyard_sys::{Error, clock, identity};
+use forkyard_worker::RestartMark;
 use forkyard_worker::{GenerationContext, Settings, needs_entrance};
 use nix::errno::Errno;
 use nix::sys::socket::SockType;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// A configured generation; its resources come with its first process.
@@ -437,4 +439,23 @@ pub(crate) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
 
 pub(crate) fn closed() -> Error {
     Error::new("start", "the pool is closed", Errno::EINVAL)
+}
+
+/// The autopilot's needs from the workers of a quiet pool with this many places. A single worker is often busy: it
+/// reports only a queue.
+pub(crate) fn quiet_wish(places: u32) -> Wish {
+    Wish {
+        busy_above: Some((places / 2).max(1)),
+        samples: false,
+    }
+}
+
+/// Returns the settings with the paths of a release.
+pub(crate) fn with_map(mut settings: Settings, map: Option<Box<Map>>) -> Settings {
+    if let Some(map) = &map {
+        settings.pool = Arc::new(in_release(&settings.pool, map));
+        settings.restart_mark = settings.restart_file().and_then(|path| RestartMark::of(&path));
+    }
+    settings.release = map;
+    settings
 }

@@ -3,8 +3,6 @@
 
 use super::fd_store::FdStore;
 use super::pools::Pools;
-use crate::handover::upgrade::Rehearsal;
-use crate::status::history::program;
 use forkyard_core::master::action::Action;
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::history::{History, HistoryChanges};
@@ -14,7 +12,9 @@ use forkyard_protocol::handover::document::Document;
 use forkyard_protocol::last_reload::LastReload;
 use forkyard_protocol::last_upgrade::{LastUpgrade, UpgradeCause};
 use forkyard_protocol::past_event::{EventKind, Happening};
+use forkyard_protocol::program::Program;
 use forkyard_sys::clock;
+use forkyard_sys::invocation;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
@@ -23,7 +23,6 @@ pub(crate) struct Handover {
     pub(crate) inherited: Inherited,
     pub(crate) todo: Vec<Action>,
     pub(crate) fd_store: Option<FdStore>,
-    pub(crate) rehearsal: Option<Rehearsal>,
     pub(crate) last_reload: Option<LastReload>,
     pub(crate) last_upgrade: Option<LastUpgrade>,
     pub(crate) history: History,
@@ -168,4 +167,14 @@ impl Handover {
     pub(crate) fn trouble(&self) -> Option<&LastReload> {
         self.last_reload.as_ref().filter(|last| !last.is_done())
     }
+}
+
+/// The running program. `None`: its file is unknown.
+pub(crate) fn program() -> Option<Program> {
+    let invocation = invocation::get()?;
+    Some(Program {
+        build: crate::VERSION.to_owned(),
+        path: invocation.path.clone(),
+        replaced: invocation.is_replaced(),
+    })
 }

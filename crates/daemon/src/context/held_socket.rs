@@ -5,6 +5,9 @@ use super::handover::Handover;
 use forkyard_config::{Address, Listen};
 use forkyard_host::listen::{ListenError, Listener, ListenerState, bind};
 
+/// How many clients may wait to be accepted.
+const BACKLOG: i32 = 16;
+
 #[derive(Debug, Default)]
 pub(crate) struct HeldSocket {
     present: Option<Listener>,
@@ -89,5 +92,20 @@ impl HeldSocket {
 fn drop_prepared(prepared: Option<Prepared>) {
     if let Some(listener) = prepared.and_then(|prepared| prepared.listener) {
         listener.remove_file();
+    }
+}
+
+/// A socket for its owner alone, unless `mode` allows others.
+pub(crate) fn private(address: Address, mode: u32) -> Listen {
+    Listen {
+        address,
+        backlog: BACKLOG,
+        owner: None,
+        group: None,
+        mode,
+        acl_users: Vec::new(),
+        acl_groups: Vec::new(),
+        allowed_clients: Vec::new(),
+        wrong_clients: Vec::new(),
     }
 }

@@ -1,6 +1,6 @@
 //! One running helper process: channel, messages, heartbeat.
 
-use crate::output::lines::Lines;
+use crate::context::lines::Lines;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::heartbeat::{Activity, Heartbeat, HeartbeatAction, Sample};
 use forkyard_sys::fd::send_with;

@@ -6,7 +6,7 @@ use super::helper_process::HelperProcess;
 use super::processes::{self, Processes, Who};
 use super::services::Services;
 use super::sources::{Source, Sources};
-use crate::output::lines::{Lines, PipeRead, read_rest};
+use crate::context::lines::{Lines, PipeRead, read_rest};
 use forkyard_base::tick::Tick;
 use forkyard_core::life::{Happened, Helper, HelperAction, Rules};
 use forkyard_core::master::event::PoolId;

@@ -1,8 +1,10 @@
 //! The state that several parts of the executor read and change.
 
+pub(crate) mod app_log;
 pub(crate) mod apply_error;
 pub(crate) mod counters;
 pub(crate) mod effect;
+pub(crate) mod entries;
 pub(crate) mod failure;
 pub(crate) mod fd_store;
 pub(crate) mod generation;
@@ -12,12 +14,17 @@ pub(crate) mod helper;
 pub(crate) mod helper_id;
 pub(crate) mod helper_process;
 pub(crate) mod helpers;
+pub(crate) mod lines;
 pub(crate) mod make;
+pub(crate) mod named_socket;
+pub(crate) mod oom_kills;
 pub(crate) mod opcache_cache;
 pub(crate) mod pools;
 pub(crate) mod processes;
 pub(crate) mod refused;
+pub(crate) mod reports;
 pub(crate) mod required_programs;
+pub(crate) mod rights;
 pub(crate) mod services;
 pub(crate) mod shares;
 pub(crate) mod sites;

@@ -1,20 +1,15 @@
 //! Pools: their sockets and their generations' settings.
 
-use super::apply_error::PoolFault;
 use super::counters::AllCounters;
-use super::effect::Effect;
 use super::generation::{Generation, Resources, closed};
 use super::handover::{Handover, Named};
-use super::opcache_cache;
 use super::services::Services;
 use super::sites::Sites;
 use super::sources::Source;
 use super::worker::WorkerProcess;
-use crate::context::Context;
-use crate::reload::prepare::Identities;
 use forkyard_base::indexed::{Indexed, Keyed};
 use forkyard_base::tick::Tick;
-use forkyard_config::{Address, Global, Listen, Pool, ProcessManager, Workers, Wrapped};
+use forkyard_config::{Address, Listen, Pool, ProcessManager, Wrapped};
 use forkyard_core::master::action::{Figures, WakeOnAccept};
 use forkyard_core::master::event::{GenerationId, Policy, PoolId, PreloaderPolicy, WorkerId};
 use forkyard_core::master::failed_starts::Errors;
@@ -30,17 +25,13 @@ use forkyard_runtimes::php::protocol::WARM_TIMEOUT;
 use forkyard_scoreboard::header;
 use forkyard_scoreboard::layout::header as word;
 use forkyard_sys::diag::{self, ListenQueue};
-use forkyard_sys::fd::{send_with, socket_pair};
+use forkyard_sys::fd::send_with;
 use forkyard_sys::guarded::Guarded;
-use forkyard_sys::identity::{self, Identity};
-use forkyard_sys::{Error, clock, socket, title};
-use forkyard_worker::{RestartMark, Settings};
-use nix::sys::socket::SockType;
-use std::collections::hash_map::Entry;
+use forkyard_sys::{Error, clock, socket};
+use forkyard_worker::Settings;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -160,77 +151,6 @@ pub(crate) struct Pools {
     pub(crate) sites: Sites,
     pub(crate) last_pool: u32,
     pub(crate) last_generation: u32,
-}
-
-impl Context {
-    pub(crate) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
-        let Some(pool) = self.pools.by_id.get_mut(&id) else {
-            return Ok(());
-        };
-        if pool.queue.is_some() {
-            return Ok(());
-        }
-        // Workers send each other connections over it.
-        let (out, into) = socket_pair(SockType::SeqPacket)?;
-        let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
-        if pool.watched {
-            self.services.sources.watch(&queue.0, Source::Work(id))?;
-        }
-        pool.queue = Some(queue);
-        self.handover.keep(pool.named_queue(id));
-        self.handover.pool_changed(id);
-        Ok(())
-    }
-
-    pub(crate) fn drop_generation(&mut self, id: GenerationId) {
-        self.handover.generation_leaves(&self.pools, id);
-        self.pools.take_over_counts(id);
-        let Some(mut generation) = self.pools.generations.remove(&id) else {
-            return;
-        };
-        self.close_lanes(generation.pool);
-        self.empty_turns(generation.pool, generation.settings.turn);
-        generation.rest_app_log(&mut self.services.sources);
-        self.services.cause(Effect::GenerationDropped(id));
-        if generation.share.is_some() {
-            self.handover.unkeep([names::program_table(id.0)]);
-        }
-        let Some(resources) = generation.resources.take() else {
-            return;
-        };
-        if !generation.is_ordered() {
-            self.handover.unkeep([names::board(id.0)]);
-        }
-        if let Some(pipes) = resources.pipes {
-            self.disconnect(id, &generation, pipes);
-        }
-    }
-
-    pub(crate) fn close_pool(&mut self, id: PoolId) {
-        self.handover.pool_changed(id);
-        self.pools.unwatch(&mut self.services, id);
-        self.services.cause(Effect::PoolClosed(id));
-        if let Some(pool) = self.pools.by_id.remove(&id) {
-            crate::pools::lanes::refuse_parked(&pool);
-            let Some(listener) = pool.listener else {
-                return;
-            };
-            listener.remove_file();
-            pool.http.iter().for_each(Listener::remove_file);
-            if self.pools.pools_named(&pool.name).is_empty() {
-                self.services.cause(Effect::PoolEnded(pool.name.clone()));
-                self.pools.errors.end(&pool.name);
-                self.pools.counters.end(&pool.name);
-            }
-            let http = pool.http.iter().map(|_| names::http(id.0));
-            let listener = std::iter::once(names::listener(id.0));
-            let queues = names::queue(id.0)
-                .into_iter()
-                .chain(names::lanes(id.0))
-                .chain(names::turns(id.0));
-            self.handover.unkeep(listener.chain(http).chain(queues));
-        }
-    }
 }
 
 impl Pools {
@@ -468,62 +388,6 @@ impl Pools {
             if !confine::remove_group(group, LAST_GROUPS) {
                 log::warn!("the control group {} is not empty and stays", group.display());
             }
-        }
-    }
-}
-
-impl Services {
-    /// `identities`: the known users of other pools; a look-up opens dozens of files.
-    pub(crate) fn settings<'p>(
-        &self,
-        pool: &'p Arc<Pool>,
-        global: &Global,
-        identities: &mut Identities<'p>,
-    ) -> Result<Settings, PoolFault> {
-        let user = pool.account.user.as_deref().filter(|_| identity::is_root());
-        let wanted = user.map(|user| (user, pool.account.group.as_deref()));
-        let identity = match identities.entry(wanted) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(match wanted {
-                Some((user, group)) => Identity::look_up(user, group)
-                    .and_then(super::zygote::not_reserved)
-                    .map_err(PoolFault::Identity)?,
-                None => Identity::current(),
-            }),
-        };
-        let mut programs = super::required_programs::programs(pool, &self.libexec).into_iter();
-        if let Some(missing) = programs.find(|program| !program.exists()) {
-            return Err(PoolFault::Program(missing));
-        }
-        let has_handler = self.handlers.contains_key(&pool.name);
-        if pool.application.traits().workers == Workers::Daemon && !has_handler {
-            return Err(PoolFault::Handler);
-        }
-        let pool = opcache_cache::applied(&self.in_force(pool), identity).map_err(PoolFault::OpcacheCache)?;
-        let mut settings = Settings {
-            identity: Some(identity.clone()),
-            ..self.bare_settings(pool, global)
-        };
-        settings.restart_mark = settings.restart_file().and_then(|path| RestartMark::of(&path));
-        Ok(settings)
-    }
-
-    /// The settings that need no look at the system.
-    pub(crate) fn bare_settings(&self, pool: Arc<Pool>, global: &Global) -> Settings {
-        Settings {
-            slots: pool.pm.max_children(),
-            pool,
-            identity: None,
-            started: Generation::started_now(),
-            descriptor_limit: self.descriptor_limit,
-            log_limit: global.log_limit,
-            log_level: global.log_level,
-            refork_at: None,
-            process_name: title::name(),
-            restart_mark: None,
-            release: None,
-            records_faults: !self.speaks_as_fpm,
-            turn: None,
         }
     }
 }

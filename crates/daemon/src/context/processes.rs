@@ -1,8 +1,9 @@
 //! The master's children by pid, and the facts about ended ones.
 
 use super::helper_id::HelperId;
-use crate::workers::crashes::{OomKills, Reported};
+use super::oom_kills::OomKills;
 use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
+use forkyard_spawn::report::ErrorId;
 use forkyard_sys::process;
 use nix::sys::signal::Signal;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -48,6 +49,13 @@ pub(crate) struct Death {
     pub(crate) sender: Option<(i32, String)>,
     /// Its report, if it died at work.
     pub(crate) report: Option<Reported>,
+}
+
+/// The report of a death at work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reported {
+    pub(crate) id: ErrorId,
+    pub(crate) is_work_lost: bool,
 }
 
 /// How a process ended, in words: `with code 1`, `on signal 11 (SIGSEGV - core dumped)`.

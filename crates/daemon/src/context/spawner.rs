@@ -2,7 +2,7 @@
 //! ([`forkyard_spawn::machine`]); its actions run between two events of the loop.
 
 use super::sources::FIRST_OF_SPAWNER;
-use crate::output::lines::{LINE_BYTES, Splitter};
+use crate::context::lines::{LINE_BYTES, Splitter};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::GenerationId;
 use forkyard_spawn::action::{Action, JourneyAction, SpawnOutcome, Up};

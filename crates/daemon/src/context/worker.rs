@@ -1,7 +1,7 @@
 //! A worker as the master knows it.
 
 use super::handover::Named;
-use crate::output::lines::Lines;
+use crate::context::lines::Lines;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::action::Force;
 use forkyard_core::master::crash_cause::EndedBy;

@@ -2,19 +2,10 @@
 
 use super::generation::Generation;
 use forkyard_config::{Preloading, sharing};
-use forkyard_sys::identity::{self, Identity};
-use forkyard_sys::{Error, rights};
+use forkyard_sys::identity::{self};
+use forkyard_sys::rights;
 use forkyard_worker::Settings;
-use nix::errno::Errno;
 use std::sync::Arc;
-
-/// A pool's user must not be the zygotes' user: its scripts could signal them.
-pub(crate) fn not_reserved(identity: Identity) -> Result<Identity, Error> {
-    match identity.uid == rights::SOURCE_OF_CHILDREN {
-        true => Err(Error::new("setuid", identity.uid.to_string(), Errno::EPERM)),
-        false => Ok(identity),
-    }
-}
 
 impl Generation {
     /// Whether its workers come from a zygote. Pools of root never use one, because a zygote forks no workers of root.

@@ -3,10 +3,12 @@
 use crate::applications::Applications;
 use crate::context::Context;
 use crate::context::effect::Effect;
+use crate::context::held_socket::private;
+use crate::context::rights::Rights;
 use crate::context::sources::{ControlSocket, Source};
-use crate::control::{Guests, MOST_GUESTS, MOST_SESSIONS, Session, SessionInput};
+use crate::control::{Guests, MOST_SESSIONS, Session, SessionInput};
 use forkyard_base::tick::Tick;
-use forkyard_config::{Address, Global, Listen, Pool};
+use forkyard_config::{Address, Global, Pool};
 use forkyard_host::control::owners_socket;
 use forkyard_host::listen::{AcceptPause, ListenError, Listener, ListenerState, bind};
 use forkyard_protocol::control::{Answer, Request};
@@ -29,15 +31,6 @@ pub(crate) struct Control {
     /// The users of restricted conversations.
     guests: Guests,
     pause: AcceptPause,
-}
-
-/// The rights of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rights {
-    /// Everything: root and the daemon's own user.
-    All,
-    /// The user's own applications.
-    Own(u32),
 }
 
 impl Control {
@@ -282,20 +275,5 @@ impl Control {
     /// The rights of a conversation's client.
     pub(crate) fn rights(&self, id: u64) -> Rights {
         self.guests.user(id).map_or(Rights::All, Rights::Own)
-    }
-}
-
-/// A socket for its owner alone, unless `mode` allows others.
-pub(crate) fn private(address: Address, mode: u32) -> Listen {
-    Listen {
-        address,
-        backlog: MOST_SESSIONS.max(MOST_GUESTS) as i32,
-        owner: None,
-        group: None,
-        mode,
-        acl_users: Vec::new(),
-        acl_groups: Vec::new(),
-        allowed_clients: Vec::new(),
-        wrong_clients: Vec::new(),
     }
 }

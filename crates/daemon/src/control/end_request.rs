@@ -1,10 +1,10 @@
 //! Ends a worker's request for an operator or the application's owner.
 
-use super::clients::Rights;
 use crate::applications::Applications;
 use crate::context::Context;
 use crate::context::processes::Who;
 use crate::context::refused::Refused;
+use crate::context::rights::Rights;
 use crate::context::worker::WorkerProcess;
 use forkyard_core::master::event::{Event, WorkerId};
 use forkyard_protocol::stop_pipe::TERMINATE;

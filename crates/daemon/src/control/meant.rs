@@ -1,8 +1,8 @@
 //! Finds the pool that an operator means.
 
-use super::clients::Rights;
 use crate::context::pools::Pools;
 use crate::context::refused::Refused;
+use crate::context::rights::Rights;
 use forkyard_config::{Config, Pool};
 use forkyard_core::master::event::PoolId;
 use std::path::Path;

@@ -1,12 +1,12 @@
 //! Replaces this program by the one on disk: first a child tries, then exec.
 
 use crate::context::Context;
-use crate::context::handover::Handover;
+use crate::context::lines::{Lines, PipeRead, read_rest};
+use crate::context::pools::Pools;
 use crate::context::processes::Who;
 use crate::context::services::Services;
 use crate::context::sources::Source;
 use crate::handover::{self, VARIABLES};
-use crate::output::lines::{Lines, PipeRead, read_rest};
 use forkyard_base::tick::Tick;
 use forkyard_config::Config;
 use forkyard_protocol::handover::document::Document;
@@ -57,7 +57,7 @@ fn refusal(ended: Ended, words: &str) -> String {
 }
 
 #[derive(Debug)]
-pub(crate) struct Rehearsal {
+struct Rehearsal {
     pid: i32,
     output: Lines,
     words: Vec<String>,
@@ -75,11 +75,19 @@ enum RehearsalState {
     Able(Tick),
 }
 
-impl Context {
+/// The upgrade of this program: a child tries whether the new one can take over.
+#[derive(Debug, Default)]
+pub(crate) struct Upgrade(Option<Rehearsal>);
+
+impl Upgrade {
     /// Starts the new program, which tries to take over `document`.
-    pub(crate) fn rehearse(&mut self, document: &Document) -> Result<(), UpgradeError> {
+    pub(crate) fn rehearse(
+        &mut self,
+        context: &mut Context,
+        document: &Document,
+    ) -> Result<(), UpgradeError> {
         let invocation = invocation::get().ok_or(UpgradeError::Unknown)?;
-        let document = handover::publish(document, &self.in_force.config, BTreeMap::new())?;
+        let document = handover::publish(document, &context.in_force.config, BTreeMap::new())?;
         let (output, output_in) = fd::pipe(false)?;
         fd::set_nonblocking(output.as_fd(), true)?;
         let output_twice = fd::copy(&output_in)?;
@@ -90,9 +98,9 @@ impl Context {
         let program = Program::new(&invocation.path, arguments, std::env::vars_os(), descriptors);
         let pid = process::start(&program)?;
         drop(program);
-        self.processes.by_pid.insert(pid, Who::Rehearsal);
-        self.services.sources.watch(&output, Source::Rehearsal)?;
-        self.handover.rehearsal = Some(Rehearsal {
+        context.processes.by_pid.insert(pid, Who::Rehearsal);
+        context.services.sources.watch(&output, Source::Rehearsal)?;
+        self.0 = Some(Rehearsal {
             pid,
             output: Lines::new(Guarded::new(output)),
             words: Vec::new(),
@@ -102,8 +110,8 @@ impl Context {
     }
 
     /// The state of the upgrade: `None`: none, or not done; `Ok`: exec now.
-    pub(crate) fn continue_upgrade(&mut self) -> Option<Result<(), UpgradeError>> {
-        let rehearsal = self.handover.rehearsal.as_mut()?;
+    pub(crate) fn continue_upgrade(&mut self, pools: &Pools) -> Option<Result<(), UpgradeError>> {
+        let rehearsal = self.0.as_mut()?;
         let now = clock::now();
         let is_gone = rehearsal.pid == 0;
         match &rehearsal.state {
@@ -113,33 +121,31 @@ impl Context {
                 None
             }
             RehearsalState::Running(_) => None,
-            RehearsalState::Killed if is_gone => self.handover.give_up(UpgradeError::Mute),
+            RehearsalState::Killed if is_gone => self.give_up(UpgradeError::Mute),
             RehearsalState::Killed => None,
             RehearsalState::Ended(Ended::Code(0)) if rehearsal.words.iter().any(|line| line == ANSWER) => {
                 rehearsal.state = RehearsalState::Able(now + QUIET);
-                self.continue_upgrade()
+                self.continue_upgrade(pools)
             }
             RehearsalState::Ended(ended) => {
                 let error = UpgradeError::Refused(*ended, rehearsal.words.join(" / "));
-                self.handover.give_up(error)
+                self.give_up(error)
             }
             // A process is starting: the next master would not know its owner.
             RehearsalState::Able(until)
-                if *until > now && self.pools.workers.values().any(|w| w.pid.is_none()) =>
+                if *until > now && pools.workers.values().any(|w| w.pid.is_none()) =>
             {
                 None
             }
             RehearsalState::Able(_) => {
-                self.handover.rehearsal = None;
+                self.0 = None;
                 Some(Ok(()))
             }
         }
     }
-}
 
-impl Handover {
-    pub(crate) fn hear_rehearsal(&mut self, services: &mut Services) -> bool {
-        let Some(rehearsal) = &mut self.rehearsal else {
+    pub(crate) fn hear(&mut self, services: &mut Services) -> bool {
+        let Some(rehearsal) = &mut self.0 else {
             return false;
         };
         let words = &mut rehearsal.words;
@@ -155,8 +161,8 @@ impl Handover {
     }
 
     pub(crate) fn rehearsal_ended(&mut self, services: &mut Services, ended: Ended) {
-        read_rest(|| self.hear_rehearsal(services));
-        if let Some(rehearsal) = &mut self.rehearsal {
+        read_rest(|| self.hear(services));
+        if let Some(rehearsal) = &mut self.0 {
             services.sources.forget(rehearsal.output.pipe());
             if !matches!(rehearsal.state, RehearsalState::Killed) {
                 rehearsal.state = RehearsalState::Ended(ended);
@@ -166,15 +172,15 @@ impl Handover {
     }
 
     /// The next time to call `continue_upgrade`.
-    pub(crate) fn upgrade_deadline(&self) -> Option<Tick> {
-        match self.rehearsal.as_ref()?.state {
+    pub(crate) fn deadline(&self) -> Option<Tick> {
+        match self.0.as_ref()?.state {
             RehearsalState::Running(until) | RehearsalState::Able(until) => Some(until),
             RehearsalState::Killed | RehearsalState::Ended(_) => None,
         }
     }
 
     fn give_up(&mut self, error: UpgradeError) -> Option<Result<(), UpgradeError>> {
-        self.rehearsal = None;
+        self.0 = None;
         Some(Err(error))
     }
 }

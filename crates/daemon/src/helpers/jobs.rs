@@ -4,14 +4,14 @@
 //! master starts another process; both use one store.
 
 use super::jobs_tcp::JobsTcp;
+use crate::context::held_socket::private;
 use crate::context::helper::zone;
 use crate::context::helper_id::{HelperId, HelperStep};
 use crate::context::helper_process::HelperProcess;
 use crate::context::helpers::Helpers;
 use crate::context::pools::{Pools, RunningPool};
+use crate::context::processes::Reported;
 use crate::context::{Context, InForce};
-use crate::control::clients::private;
-use crate::workers::crashes::Reported;
 use forkyard_config::{self as config, Address, JobsStart, JobsTold};
 use forkyard_core::life::{Happened, Rules};
 use forkyard_core::master::action::Force;

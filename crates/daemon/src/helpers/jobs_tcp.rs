@@ -3,7 +3,7 @@
 use crate::context::apply_error::ApplyError;
 use crate::context::handover::Handover;
 use crate::context::held_socket::HeldSocket;
-use crate::control::clients::private;
+use crate::context::held_socket::private;
 use forkyard_config::{Address, Config, Secret};
 use forkyard_host::secret;
 use forkyard_protocol::handover::names;

@@ -2,8 +2,8 @@
 //! application.
 
 use super::event_loop::Master;
-use crate::control::clients::Rights;
-use crate::status::history::program;
+use crate::context::handover::program;
+use crate::context::rights::Rights;
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_protocol::control::{Answer, DaemonMode, Request};
 use forkyard_protocol::last_reload::ReloadCause;

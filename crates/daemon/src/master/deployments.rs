@@ -5,7 +5,7 @@ use super::executor::Executor;
 use super::pool_requests::{Handled, no_pool};
 use crate::applications::SiteRequest;
 use crate::context::apply_error::ApplyError;
-use crate::control::clients::Rights;
+use crate::context::rights::Rights;
 use crate::releases::deployments::DeployFact;
 use crate::releases::deployments::Job;
 use crate::releases::deployments::Target;

@@ -1,13 +1,11 @@
 //! How the daemon was started: as forkyard or in place of php-fpm.
 
+use crate::FPM_TITLE;
 use forkyard_config::{self as config, Config, Diagnostic, Severity, Skipped};
 use forkyard_protocol::control::Complaint;
 use std::path::{Path, PathBuf};
 
 pub type ReadConfig = Box<dyn FnMut() -> Result<Config, Vec<Complaint>>>;
-
-/// The process title in place of php-fpm.
-pub(crate) const FPM_TITLE: &str = "php-fpm";
 
 pub struct Frontend {
     pub name: &'static str,

@@ -7,7 +7,7 @@ mod control_requests;
 mod deployments;
 mod event_loop;
 mod executor;
-pub(crate) mod frontend;
+mod frontend;
 mod pool_requests;
 mod service;
 mod signals;

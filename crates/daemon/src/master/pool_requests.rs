@@ -3,7 +3,7 @@
 use super::event_loop::Master;
 use super::executor::Executor;
 use crate::context::apply_error::ApplyError;
-use crate::control::clients::Rights;
+use crate::context::rights::Rights;
 use forkyard_config::{self as config, Config, Pool, Severity};
 use forkyard_core::master::event::{Event, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;

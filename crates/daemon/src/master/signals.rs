@@ -107,7 +107,11 @@ impl Master {
         log::info!("the program was replaced, trying whether the new one can take over");
         let left = self.executor.left_state();
         let document = left.document_for_upgrade(&self.manager, self.lifecycle.stopping());
-        if let Err(error) = self.executor.context.rehearse(&document) {
+        if let Err(error) = self
+            .executor
+            .upgrade
+            .rehearse(&mut self.executor.context, &document)
+        {
             self.upgrade_failed(&error);
         }
     }
@@ -265,7 +269,11 @@ impl Master {
         if self.lifecycle.waits_for_routers() && !self.executor.applications.has_routers() {
             self.advance(LifecycleCause::RoutersGone);
         }
-        match self.executor.context.continue_upgrade() {
+        match self
+            .executor
+            .upgrade
+            .continue_upgrade(&self.executor.context.pools)
+        {
             None => {}
             Some(Ok(())) => {
                 let routers = self.executor.applications.has_routers();

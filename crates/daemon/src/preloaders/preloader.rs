@@ -1,8 +1,8 @@
 //! The channel to a preloader: JSON lines with descriptors out, untrusted JSON lines back.
 
+use crate::context::lines::Lines;
 use crate::context::make::Facts;
 use crate::context::worker::{Traceable, signal_of};
-use crate::output::lines::Lines;
 use forkyard_core::master::action::Force;
 use forkyard_core::zygotes::Members;
 use forkyard_runtimes::php::files::Fingerprint;

@@ -2,9 +2,9 @@
 
 use super::{ProcessSlot, ProgramProcess, Programs, RunningProgram};
 use crate::context::Context;
+use crate::context::lines::Lines;
 use crate::context::processes::Who;
 use crate::context::sources::Source;
-use crate::output::lines::Lines;
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::{Ended, GenerationId};
 use forkyard_core::master::program::Program;

@@ -7,6 +7,7 @@ mod plan;
 
 use crate::context::Context;
 use crate::context::effect::Effect;
+use crate::context::lines::{Lines, read_rest};
 use crate::context::make::Facts;
 use crate::context::pools::Pools;
 use crate::context::processes::{Who, how};
@@ -14,7 +15,6 @@ use crate::context::services::Services;
 use crate::context::sources::Source;
 use crate::context::spawner::{OutputLine, Purpose, Started};
 use crate::context::worker::signal_of;
-use crate::output::lines::{Lines, read_rest};
 use crate::workers::crashes::{Dead, ProgramLoad};
 use crate::workers::start_report::exit_of_report;
 use death::Death;

@@ -4,17 +4,17 @@
 //! The link and the directory belong to a tenant: a child with the rights of the pool's user looks at them.
 
 use crate::context::Context;
-use crate::context::apply_error::PoolFault;
-use crate::context::generation::Generation;
+use crate::context::apply_error::{PoolFault, ReleaseFault};
+use crate::context::generation::{Generation, with_map};
 use crate::context::pools::Pools;
 use crate::pools::provenance::is_alike;
 use forkyard_config::node_command;
-use forkyard_config::release::{LAST, Map, NEXT, Release, beside, in_release};
+use forkyard_config::release::{LAST, Map, NEXT, Release, beside};
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_sys::identity::{self, Identity, become_user};
 use forkyard_sys::process::{self, Finding};
-use forkyard_worker::{RestartMark, Settings};
+use forkyard_worker::Settings;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -26,38 +26,6 @@ use std::sync::Arc;
 
 /// The most former releases that a pool's generations know.
 const MOST_FORMER: usize = 32;
-
-/// Why a pool can't serve a release.
-#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
-pub enum ReleaseFault {
-    #[error("a file system on the way to {} does not answer", .0.display())]
-    Late(PathBuf),
-    #[error("{} is not there, or user {uid} may not enter it", .path.display())]
-    NotThere { path: PathBuf, uid: u32 },
-    #[error("{} leads to {}, which is not there, or user {uid} may not enter it", link.display(), target.display())]
-    Dangling {
-        link: PathBuf,
-        target: PathBuf,
-        uid: u32,
-    },
-    #[error("{} is no directory; name the directory of a release", .0.display())]
-    NoDirectory(PathBuf),
-    #[error("{} leads to {}; name that", .0.display(), .1.display())]
-    Linked(PathBuf, PathBuf),
-    #[error("{} is not below {}: only root may name a release elsewhere", .0.display(), .1.display())]
-    Elsewhere(PathBuf, PathBuf),
-    #[error("{} is not UTF-8; rename it", .0.display())]
-    NotUtf8(PathBuf),
-    #[error("{} has a colon in its name, which divides the elements of open_basedir and PATH; rename it", .0.display())]
-    Colon(PathBuf),
-    #[error("{} is a part of {}; name that", .0.display(), .1.display())]
-    Part(PathBuf, PathBuf),
-    /// Nothing starts the program.
-    #[error("{}: {problem}; write start_command = \"node FILE\"", root.display())]
-    NoCommand { root: PathBuf, problem: String },
-    #[error("{0}")]
-    System(String),
-}
 
 /// The release that a deployment wants for a pool while its settings are prepared.
 #[derive(Debug)]
@@ -311,15 +279,6 @@ impl Generation {
     pub(crate) fn release(&self) -> Option<PathBuf> {
         self.settings.release.as_ref().map(|map| map.release().to_owned())
     }
-}
-
-pub(crate) fn with_map(mut settings: Settings, map: Option<Box<Map>>) -> Settings {
-    if let Some(map) = &map {
-        settings.pool = Arc::new(in_release(&settings.pool, map));
-        settings.restart_mark = settings.restart_file().and_then(|path| RestartMark::of(&path));
-    }
-    settings.release = map;
-    settings
 }
 
 impl Look<'_> {

@@ -1,8 +1,8 @@
 //! Compares the file with the configuration in force, without opening or starting anything.
 
-use super::prepare::Identities;
 use crate::context::Context;
 use crate::context::apply_error::ApplyError;
+use crate::pools::settings::Identities;
 use crate::releases::release::Releases;
 use forkyard_config::{Config, Pool, difference};
 use forkyard_core::master::reload_diff::{Reason, ReloadScope};

@@ -8,25 +8,22 @@ pub(crate) mod watch;
 
 use crate::context::Context;
 use crate::context::generation::Generation;
+use crate::context::named_socket::NamedSocket;
 use crate::context::pools::Pools;
 use crate::context::services::Services;
+use crate::workers::last_connection::{LAST_CONNECTION, takes_up, waiting_workers};
 use forkyard_base::tick::Tick;
-use forkyard_config::Address;
 use forkyard_core::master::action::Fact;
-use forkyard_core::master::event::{GenerationId, PoolId, WorkerId};
+use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::pool_restart::{RestartRequest, RestartRequests, Situation};
 use forkyard_core::master::reload_plan::Changes;
 use forkyard_core::master::reload_progress::{self, ReloadProgress};
-use forkyard_host::listen::{Listener, local_address};
 use forkyard_protocol::accept_notify::RestartReason;
 use forkyard_protocol::control::{Answer, millis};
 use forkyard_protocol::last_reload::{LastReload, ReloadCause};
 use forkyard_protocol::past_event::{EventKind, Happening};
-use forkyard_scoreboard::{RequestStage, slot_reader};
-use forkyard_sys::socket::Bound;
 use forkyard_sys::{clock, invocation};
 use forkyard_worker::RestartMark;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
 /// The arguments that php-fpm prints, with its name.
@@ -40,32 +37,6 @@ pub(crate) struct Reload {
 
 const JUDGED_AGAIN: Duration = Duration::from_secs(1);
 
-/// The longest wait for a worker that is idle after its signal to finish: the pool's code can make accept(2) block
-/// (O_NONBLOCK belongs to the socket, which all processes share).
-pub(crate) const LAST_CONNECTION: Duration = Duration::from_secs(5);
-
-fn waiting_workers<'p>(
-    pools: &'p Pools,
-    generation: &'p Generation,
-) -> impl Iterator<Item = (WorkerId, Option<Tick>)> + 'p {
-    let waits = |slot: u32| {
-        let page = generation.page(slot);
-        page.is_some_and(|page| slot_reader::stage(page) == RequestStage::Accepting)
-    };
-    let waiting = generation.slots.iter().filter(move |(slot, _)| waits(**slot));
-    waiting.map(|(_, id)| {
-        let worker = pools.workers.get(id);
-        (*id, worker.and_then(|worker| worker.told).map(|(_, when)| when))
-    })
-}
-
-/// Whether workers of a generation may still take connections.
-pub(crate) fn takes_up(pools: &Pools, generation: &Generation) -> bool {
-    let now = clock::now();
-    let is_late = |told: Option<Tick>| told.is_some_and(|told| now.since(told) >= LAST_CONNECTION);
-    waiting_workers(pools, generation).any(|(_, told)| !is_late(told))
-}
-
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     progress: ReloadProgress,
@@ -74,25 +45,6 @@ pub(crate) struct UnderWay {
     /// Why the configuration was read; `None` if it was not read again.
     by: Option<ReloadCause>,
     begun: Tick,
-}
-
-/// A listening socket: its descriptor, and php-fpm's name for it.
-pub(crate) type NamedSocket = (RawFd, String);
-
-pub(crate) fn named(listener: &Listener) -> NamedSocket {
-    let socket = listener.socket.as_fd();
-    let bound = match &listener.address {
-        Address::Tcp(address) => Some(Bound::Port(*address)),
-        Address::Unix(path) => Some(Bound::Path(path.clone())),
-        Address::TcpAny(_) => local_address(socket),
-    };
-    let name = match bound {
-        // Without brackets around an IPv6 address.
-        Some(Bound::Port(address)) => format!("{}:{}", address.ip(), address.port()),
-        Some(Bound::Path(path)) => path.display().to_string(),
-        None => String::new(),
-    };
-    (socket.as_raw_fd(), name)
 }
 
 /// Logs the interval of status notifications, as php-fpm does even without a service manager.

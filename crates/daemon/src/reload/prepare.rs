@@ -11,6 +11,7 @@ use crate::context::pools::{Pools, policy};
 use crate::helpers::jobs::Jobs;
 use crate::helpers::reporter::Reporters;
 use crate::helpers::web::Web;
+use crate::pools::settings::Identities;
 use crate::releases::release::Releases;
 use forkyard_config::{Config, Global, OnError, Pool, ReloadWhen};
 use forkyard_core::master::event::{CoreConfig, GenerationId, Policy, PoolId, WantedPool};
@@ -19,16 +20,12 @@ use forkyard_core::master::reload_plan::{self, Changes, Next, PoolFacts};
 use forkyard_core::zygotes::{self, Renewal};
 use forkyard_host::confine::{self, Group};
 use forkyard_runtimes::php::files::FingerprintCache;
-use forkyard_sys::identity::Identity;
 use forkyard_sys::{accounts, clock};
 use forkyard_worker::Settings;
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-
-pub(crate) type Identities<'p> = HashMap<Option<(&'p str, Option<&'p str>)>, Identity>;
 
 /// A pool that had a worker within this time is tried before another generation takes over.
 const LATELY: Duration = Duration::from_secs(3600);
@@ -225,7 +222,7 @@ impl Context {
         let settings = parts.releases.in_release(self, settings, extent)?;
         let group = confine::check(&settings.pool)?;
         // Only checked here; the pool opens it later.
-        crate::output::app_log::check(&settings).map_err(PoolFault::AppLog)?;
+        crate::context::app_log::check(&settings).map_err(PoolFault::AppLog)?;
         let sockets = self
             .open_sockets(parts.reporters, pool)
             .map_err(PoolFault::Listen)?;

@@ -4,8 +4,8 @@
 
 use crate::context::Context;
 use crate::context::refused::Refused;
+use crate::context::rights::Rights;
 use crate::context::sources::Source;
-use crate::control::clients::Rights;
 use crate::preloaders::{CantRead, Preloaders};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::GenerationId;

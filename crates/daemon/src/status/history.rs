@@ -3,25 +3,13 @@
 use crate::context::Context;
 use crate::context::pools::Pools;
 use crate::context::processes::how;
-use crate::control::clients::Rights;
+use crate::context::rights::Rights;
 use forkyard_core::master::action::Notice;
 use forkyard_core::master::event::{Ended, GenerationId, PoolId, WorkerId};
 use forkyard_protocol::control::Answer;
 use forkyard_protocol::past_event::{EventKind, Happening};
-use forkyard_protocol::program::Program;
-use forkyard_sys::invocation;
 use nix::sys::signal::Signal;
 use std::time::Duration;
-
-/// The running program. `None`: its file is unknown.
-pub(crate) fn program() -> Option<Program> {
-    let invocation = invocation::get()?;
-    Some(Program {
-        build: crate::VERSION.to_owned(),
-        path: invocation.path.clone(),
-        replaced: invocation.is_replaced(),
-    })
-}
 
 impl Context {
     /// Answers with the events that a client with these rights may read.

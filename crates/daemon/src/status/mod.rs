@@ -2,6 +2,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod caches;
+mod crashes;
 pub(crate) mod history;
 pub(crate) mod logs;
 pub(crate) mod notices;
@@ -15,7 +16,7 @@ use crate::context::Context;
 use crate::context::generation::Generation;
 use crate::context::helper_id::HelperId;
 use crate::context::pools::{Pools, RunningPool};
-use crate::control::clients::Rights;
+use crate::context::rights::Rights;
 use crate::pools::totals::BoardTotals;
 use crate::programs::{Programs, RunningProgram};
 use crate::releases::deployments::Deployments;

@@ -1,11 +1,11 @@
 //! Words the core's notices, with php-fpm's words where it has them.
 
 use crate::context::pools::Pools;
+use crate::context::processes::Reported;
 use crate::context::processes::{Death, how};
 use crate::context::{Context, InForce};
 use crate::preloaders::Preloaders;
 use crate::programs::Programs;
-use crate::workers::crashes::Reported;
 use forkyard_config::ProcessManager;
 use forkyard_core::master::action::Notice;
 use forkyard_core::master::crash_cause::EndedBy;

@@ -3,7 +3,7 @@
 use crate::context::generation::Generation;
 use crate::context::pools::Pools;
 use crate::context::refused::Refused;
-use crate::control::clients::Rights;
+use crate::context::rights::Rights;
 use forkyard_protocol::routes::{RouteStatus, RouteSums};
 use std::path::Path;
 

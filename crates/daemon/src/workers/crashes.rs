@@ -4,49 +4,33 @@ use super::deaths::by_whom;
 use super::start_report::account;
 use crate::context::Context;
 use crate::context::generation::Generation;
+use crate::context::processes::Reported;
 use crate::context::worker::SlowCalls;
-use crate::control::clients::Rights;
-use crate::helpers::jobs::Jobs;
-use crate::status::StatusSource;
 use fastcgi::{Input, Limits, Responder};
-use forkyard_base::tick::Tick;
 use forkyard_core::master::crash::{Crash, Work};
 use forkyard_core::master::crash_cause::{CrashCause, Evidence};
 use forkyard_core::master::event::{Ended, GenerationId, WorkerId};
 use forkyard_core::master::secrets::{without_secret, without_secrets};
-use forkyard_host::confine::{self, Group};
-use forkyard_protocol::control::Answer;
+use forkyard_host::confine;
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::layout::slot;
 use forkyard_scoreboard::slot_reader::{self, SlotEntry};
 use forkyard_slowlog::MOST_COPIED;
-use forkyard_spawn::effects::oom_kills;
 use forkyard_spawn::report::ErrorId;
 use forkyard_spawn::self_spawn::error_id;
 use forkyard_sys::sender::Origin;
 use forkyard_sys::{Error, clock, memfile};
-use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How long after the kernel's count a process may be reaped that it has killed.
-const REAPED_WITHIN: Duration = Duration::from_secs(1);
-
 /// The most output of a program's process in a report.
 const MOST_OUTPUT: usize = 4 * 1024;
-
-/// The report of a death at work.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reported {
-    pub(crate) id: ErrorId,
-    pub(crate) is_work_lost: bool,
-}
 
 impl Context {
     /// Keeps the report of a worker that died at work; returns which.
     pub(crate) fn note_crash(
         &mut self,
-        jobs: &Jobs,
+        shows_job: impl FnOnce(&SlotEntry) -> bool,
         id: WorkerId,
         pid: i32,
         ended: Ended,
@@ -69,7 +53,7 @@ impl Context {
             is_out_of_memory: is_by_force && self.processes.oom_kills.has_new(group.as_ref(), clock::now()),
         };
         let cause = CrashCause::of(evidence)?;
-        let is_job = jobs.shows_job(&entry);
+        let is_job = shows_job(&entry);
         let dead = Dead {
             pid,
             ended,
@@ -270,102 +254,9 @@ fn params(records: &[u8]) -> Vec<(String, String)> {
         .collect()
 }
 
-impl StatusSource<'_> {
-    /// The crashes of a pool or of all, for root and the applications' users.
-    pub(crate) fn crashes(&self, rights: Rights, pool: Option<&str>) -> Answer {
-        let pools = &self.context.pools;
-        let may_read = |crash: &&Crash| match rights {
-            Rights::All => true,
-            Rights::Own(uid) => crash.uid == uid,
-        };
-        // Instances of an application pool have its name before theirs.
-        let is_its = |crash: &&Crash| {
-            pool.is_none_or(|pool| {
-                let rest = crash.pool.strip_prefix(pool);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
-            })
-        };
-        let crashes = pools.errors.crashes().filter(may_read).filter(is_its);
-        let crashes: Vec<_> = crashes.map(Crash::line).collect();
-        match pool {
-            Some(pool) if crashes.is_empty() && pools.by_id.of(&pool.to_owned()).next().is_none() => {
-                Answer::refusal(format!("there is no pool {pool}"))
-            }
-            Some(_) | None => Answer::Crashes { crashes },
-        }
-    }
-}
-
-/// The kernel's counts of processes that it killed for want of memory, by control group; `None`: the daemon's own.
-#[derive(Debug, Default)]
-pub(crate) struct OomKills(HashMap<Option<Group>, Seen>);
-
-#[derive(Debug, Clone, Copy)]
-struct Seen {
-    count: u64,
-    /// Kills that no death was attributed to yet, and when they were counted.
-    open: u64,
-    at: Tick,
-}
-
-impl OomKills {
-    /// Reads the counts of new groups, and forgets those of others.
-    pub(crate) fn watch(&mut self, groups: &[Group]) {
-        self.0
-            .retain(|group, _| group.as_ref().is_none_or(|group| groups.contains(group)));
-        for group in groups.iter().cloned().map(Some).chain([None]) {
-            let seen = |group: &Option<Group>| Seen {
-                count: oom_kills(group.as_deref()),
-                open: 0,
-                at: clock::now(),
-            };
-            self.0.entry(group).or_insert_with_key(seen);
-        }
-    }
-
-    /// Whether the kernel has killed a process of the group since the last look; each kill counts once.
-    fn has_new(&mut self, group: Option<&Group>, now: Tick) -> bool {
-        let group = group
-            .cloned()
-            .filter(|group| self.0.contains_key(&Some(group.clone())));
-        let count = oom_kills(group.as_deref());
-        self.0.get_mut(&group).is_some_and(|seen| seen.take(count, now))
-    }
-}
-
-impl Seen {
-    fn take(&mut self, count: u64, now: Tick) -> bool {
-        if count > self.count {
-            *self = Seen {
-                count,
-                open: count - self.count,
-                at: now,
-            };
-        }
-        let is_one = self.open > 0 && now.since(self.at) < REAPED_WITHIN;
-        self.open = if is_one { self.open - 1 } else { 0 };
-        is_one
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_kill_of_the_kernel_explains_one_death_that_follows_at_once() {
-        let at = |millis: u64| Tick::from_nanos(millis * 1_000_000);
-        let mut seen = Seen {
-            count: 3,
-            open: 0,
-            at: at(0),
-        };
-        assert!(!seen.take(3, at(5)), "another killed it");
-        assert!(seen.take(5, at(10)) && seen.take(5, at(20)));
-        assert!(!seen.take(5, at(30)), "both were seen");
-        assert!(seen.take(7, at(40)));
-        assert!(!seen.take(7, at(5_000)), "the other was no worker");
-    }
 
     #[test]
     fn parameters_are_decoded_as_far_as_they_go_and_lack_secrets() {

@@ -1,12 +1,12 @@
 //! Stops and ends of workers.
 
-use super::crashes::Reported;
 use super::start_report::{End, account, say_report};
 use crate::context::Context;
 use crate::context::effect::Effect;
 use crate::context::generation::Generation;
 use crate::context::handover::Handover;
 use crate::context::pools::Pools;
+use crate::context::processes::Reported;
 use crate::context::processes::{Death, Processes};
 use crate::context::worker::WorkerProcess;
 use forkyard_config::Preload;

@@ -3,11 +3,11 @@
 use super::deaths::request_and_script;
 use crate::context::Context;
 use crate::context::effect::Effect;
+use crate::context::lines::{Lines, PipeRead, read_rest};
 use crate::context::pools::Pools;
 use crate::context::processes::Processes;
 use crate::context::services::Services;
 use crate::context::sources::Source;
-use crate::output::lines::{Lines, PipeRead, read_rest};
 use forkyard_core::master::event::{Event, GenerationId, PoolId, WorkerId};
 use forkyard_core::master::pool_restart::RestartRequest;
 use forkyard_core::master::secrets::without_secret;

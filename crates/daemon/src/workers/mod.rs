@@ -5,6 +5,7 @@ pub(crate) mod deaths;
 pub(crate) mod env_file;
 pub(crate) mod events;
 pub(crate) mod fork;
+pub(crate) mod last_connection;
 pub(crate) mod orphans;
 pub(crate) mod pool_output;
 pub(crate) mod reports;

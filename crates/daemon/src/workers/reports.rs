@@ -5,82 +5,25 @@
 use super::start_report::{account, failed_start};
 use crate::context::generation::Generation;
 use crate::context::pools::Pools;
+use crate::context::reports::Reports;
 use forkyard_base::tick::Tick;
-use forkyard_config::Application;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::master::failed_starts::{Errors, Kept};
 use forkyard_protocol::past_event::Happening;
-use forkyard_protocol::start_failure::{MOST_BYTES, StartFailure};
+use forkyard_protocol::start_failure::StartFailure;
 use forkyard_runtimes::fastcgi;
 use forkyard_spawn::start_failure::report;
-use forkyard_sys::fd::{copy, set_send_buffer, socket_pair};
-use forkyard_sys::guarded::Guarded;
-use forkyard_sys::socket::Progress;
+use forkyard_sys::fd::copy;
 use forkyard_sys::{Error, clock};
 use forkyard_worker::Settings;
-use nix::sys::socket::SockType;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 const MOST_LOOKS: usize = 16;
-const MOST_IN_WINDOW: u32 = 16;
-const WINDOW: Duration = Duration::from_secs(10);
-/// The socket's buffer: one message of the greatest length.
-const BUFFER_BYTES: usize = MOST_BYTES;
-
-#[derive(Debug)]
-pub(crate) struct Reports {
-    out: Guarded,
-    into: OwnedFd,
-    window: (Tick, u32),
-}
 
 impl Reports {
-    /// Creates a report socket; `None`: workers of this kind start nothing.
-    pub(crate) fn new(application: &Application) -> Result<Option<Reports>, Error> {
-        if !application.traits().starts_from_disk {
-            return Ok(None);
-        }
-        // Non-blocking at both ends.
-        let (out, into) = socket_pair(SockType::SeqPacket)?;
-        set_send_buffer(into.as_fd(), BUFFER_BYTES)?;
-        Ok(Some(Reports::adopt(Guarded::new(out), into)))
-    }
-
-    pub(crate) fn adopt(out: Guarded, into: OwnedFd) -> Reports {
-        Reports {
-            out,
-            into,
-            window: (Tick::ZERO, 0),
-        }
-    }
-
-    pub(crate) fn ends(&self) -> (&OwnedFd, &OwnedFd) {
-        (&self.out, &self.into)
-    }
-
-    /// The next report. `None`: none; `Some(None)`: one that is useless.
-    fn next(&mut self, now: Tick) -> Option<Option<StartFailure>> {
-        if now.since(self.window.0) >= WINDOW {
-            self.window = (now, 0);
-        }
-        let is_too_many = self.window.1 >= MOST_IN_WINDOW;
-        // The kernel drops the excess with any descriptors.
-        let mut buffer = vec![0; if is_too_many { 1 } else { MOST_BYTES }];
-        let count = match self.out.receive(&mut buffer) {
-            Ok(Progress::Done(count)) => count,
-            Ok(Progress::WouldBlock) | Err(_) => return None,
-        };
-        if is_too_many {
-            return Some(None);
-        }
-        self.window.1 += 1;
-        Some(StartFailure::decode(buffer.get(..count)?))
-    }
-
     /// Keeps the reports that have come. Returns `true` if there may be more.
     pub(crate) fn keep(
         &mut self,
@@ -109,7 +52,7 @@ impl Pools {
         let Some(reports) = pipes.and_then(|pipes| pipes.reports.as_ref()) else {
             return Ok(None);
         };
-        copy(&reports.into).map(Some)
+        copy(reports.ends().1).map(Some)
     }
 
     /// Reads a generation's reports. Returns `true` if there may be more.

@@ -5,12 +5,12 @@
 //! longer finds were read after it. Empty lines are dropped, so a superfluous newline does no harm, and no mark in the
 //! text can be forged.
 
+use crate::context::app_log::Outlet;
 use crate::context::generation::Generation;
+use crate::context::lines::{Lines, PipeRead, read_rest};
 use crate::context::pools::Pools;
 use crate::context::services::Services;
 use crate::context::worker::WorkerProcess;
-use crate::output::app_log::Outlet;
-use crate::output::lines::{Lines, PipeRead, read_rest};
 use forkyard_core::master::event::{GenerationId, WorkerId};
 use forkyard_scoreboard::layout::slot;
 use forkyard_scoreboard::{header, slot_reader};

@@ -10,15 +10,15 @@ use crate::context::handover::Handover;
 use crate::context::helpers::Helpers;
 use crate::context::pools::Pools;
 use crate::context::processes::Processes;
+use crate::context::rights::Rights;
 use crate::context::services::Handlers;
 use crate::context::services::Services;
 use crate::context::sources::Sources;
 use crate::context::spawner::Spawner;
 use crate::context::{Context, InForce};
 use crate::control::clients::Control;
-use crate::control::clients::Rights;
 use crate::handover::document::LeftState;
-use crate::handover::upgrade::UpgradeError;
+use crate::handover::upgrade::{Upgrade, UpgradeError};
 use crate::helpers::jobs::Jobs;
 use crate::helpers::reporter::Reporters;
 use crate::helpers::web::Web;
@@ -69,6 +69,7 @@ pub(super) struct Executor {
     pub(super) watch: crate::reload::watch::Watch,
     pub(super) web: Web,
     pub(super) caches: Caches,
+    pub(in crate::master) upgrade: Upgrade,
     pub(in crate::master) archive: PastHours,
     pub(super) saturations: Saturations,
     pub(in crate::master) autopilots: Autopilots,
@@ -125,6 +126,7 @@ impl Executor {
             watch: crate::reload::watch::Watch::default(),
             web: Web::default(),
             caches: Caches::default(),
+            upgrade: Upgrade::default(),
             archive: PastHours::default(),
             saturations: Saturations::default(),
             autopilots: Autopilots::default(),
@@ -140,7 +142,7 @@ impl Executor {
             self.programs.deadline(),
             self.applications.deadline(),
             self.control.deadline(),
-            self.context.handover.upgrade_deadline(),
+            self.upgrade.deadline(),
             self.context.services.sources.entries_deadline(),
             self.context.services.log.gathered_deadline(),
             self.watch.deadline(),

@@ -6,9 +6,9 @@ use crate::context::Context;
 use crate::context::effect::{Effect, StatusAsker};
 use crate::context::helper_id::{HelperId, HelperStep};
 use crate::context::processes::Who;
+use crate::context::rights::Rights;
 use crate::context::sources::Source;
 use crate::context::spawner::{Purpose, Tidings};
-use crate::control::clients::Rights;
 use crate::status::notices;
 use crate::workers::slow;
 use forkyard_core::master::action::{Action, Fact, Notice};
@@ -119,7 +119,7 @@ impl Executor {
             Source::ProgramOutput(id, index) => {
                 return self.programs.read_output(services, pools, id, index);
             }
-            Source::Rehearsal => return context.handover.hear_rehearsal(services),
+            Source::Rehearsal => return self.upgrade.hear(services),
             Source::Control(which) => return self.control.accept(context, &self.applications, which),
             Source::Work(pool) => pools.work_waits(services, pool),
             Source::Second(generation) => self.preloaders.hear_next_mold(context, generation),
@@ -156,7 +156,7 @@ impl Executor {
                 }
                 context.worker_ended(worker, pid, ended);
             }
-            Some(Who::Rehearsal) => context.handover.rehearsal_ended(&mut context.services, ended),
+            Some(Who::Rehearsal) => self.upgrade.rehearsal_ended(&mut context.services, ended),
             Some(Who::Helper(id)) => {
                 if let HelperId::Reporter(pool) | HelperId::Responder(pool) = id {
                     context.pools.vacate(pool);
@@ -228,7 +228,7 @@ impl Executor {
                 Effect::WorkerNotForked(worker) => self.applications.instance_not_made(worker),
                 Effect::WorkerEnded(worker, pid, exit) => {
                     context.hear_last_output(worker, pid);
-                    let report = context.note_crash(&self.jobs, worker, pid, exit);
+                    let report = context.note_crash(|entry| self.jobs.shows_job(entry), worker, pid, exit);
                     self.jobs.note_death(context, worker, (pid, exit), report);
                     context.worker_gone(worker, (pid, exit), report);
                 }

@@ -1,6 +1,6 @@
 //! A file for the output of a pool's processes, which their user owns.
 
-use crate::context::sources::{Source, Sources};
+use super::sources::{Source, Sources};
 use forkyard_core::master::event::GenerationId;
 use forkyard_host::logs::{Log, LogError, Speaker};
 use forkyard_sys::file::{open_in_time, open_log_for, open_owned_log};

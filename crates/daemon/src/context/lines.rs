@@ -1,7 +1,7 @@
 //! Output of workers, preloaders and their children: read in pieces, logged in lines. All of it is untrusted.
 
 use super::entries::UnfinishedEntry;
-use crate::context::sources::Sources;
+use super::sources::Sources;
 use forkyard_base::tick::Tick;
 use forkyard_sys::clock;
 use forkyard_sys::guarded::Guarded;

@@ -1,0 +1,84 @@
+//! Ends of pools and generations.
+
+use super::lanes::refuse_parked;
+use crate::context::Context;
+use crate::context::effect::Effect;
+use crate::context::sources::Source;
+use forkyard_core::master::event::{GenerationId, PoolId};
+use forkyard_host::listen::Listener;
+use forkyard_protocol::handover::names;
+use forkyard_sys::Error;
+use forkyard_sys::fd::socket_pair;
+use forkyard_sys::guarded::Guarded;
+use nix::sys::socket::SockType;
+
+impl Context {
+    pub(crate) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
+        let Some(pool) = self.pools.by_id.get_mut(&id) else {
+            return Ok(());
+        };
+        if pool.queue.is_some() {
+            return Ok(());
+        }
+        // Workers send each other connections over it.
+        let (out, into) = socket_pair(SockType::SeqPacket)?;
+        let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
+        if pool.watched {
+            self.services.sources.watch(&queue.0, Source::Work(id))?;
+        }
+        pool.queue = Some(queue);
+        self.handover.keep(pool.named_queue(id));
+        self.handover.pool_changed(id);
+        Ok(())
+    }
+
+    pub(crate) fn drop_generation(&mut self, id: GenerationId) {
+        self.handover.generation_leaves(&self.pools, id);
+        self.pools.take_over_counts(id);
+        let Some(mut generation) = self.pools.generations.remove(&id) else {
+            return;
+        };
+        self.close_lanes(generation.pool);
+        self.empty_turns(generation.pool, generation.settings.turn);
+        generation.rest_app_log(&mut self.services.sources);
+        self.services.cause(Effect::GenerationDropped(id));
+        if generation.share.is_some() {
+            self.handover.unkeep([names::program_table(id.0)]);
+        }
+        let Some(resources) = generation.resources.take() else {
+            return;
+        };
+        if !generation.is_ordered() {
+            self.handover.unkeep([names::board(id.0)]);
+        }
+        if let Some(pipes) = resources.pipes {
+            self.disconnect(id, &generation, pipes);
+        }
+    }
+
+    pub(crate) fn close_pool(&mut self, id: PoolId) {
+        self.handover.pool_changed(id);
+        self.pools.unwatch(&mut self.services, id);
+        self.services.cause(Effect::PoolClosed(id));
+        if let Some(pool) = self.pools.by_id.remove(&id) {
+            refuse_parked(&pool);
+            let Some(listener) = pool.listener else {
+                return;
+            };
+            listener.remove_file();
+            pool.http.iter().for_each(Listener::remove_file);
+            if self.pools.pools_named(&pool.name).is_empty() {
+                self.services.cause(Effect::PoolEnded(pool.name.clone()));
+                self.pools.errors.end(&pool.name);
+                self.pools.counters.end(&pool.name);
+            }
+            let http = pool.http.iter().map(|_| names::http(id.0));
+            let listener = std::iter::once(names::listener(id.0));
+            let queues = names::queue(id.0)
+                .into_iter()
+                .chain(names::lanes(id.0))
+                .chain(names::turns(id.0));
+            self.handover.unkeep(listener.chain(http).chain(queues));
+        }
+    }
+}
