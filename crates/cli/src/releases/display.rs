@@ -1,4 +1,4 @@
-//! Releases and their deployments, as text.
+//! Prints releases and deployments as text.
 
 use super::super::control::printable;
 use super::super::jobs::age;
@@ -78,7 +78,7 @@ pub(super) fn last(pool: &PoolReleases) -> String {
     text
 }
 
-/// Returns the part of a pool's status.
+/// Returns the lines about releases in a pool's status.
 pub(crate) fn of_status(pool: &PoolReleases) -> String {
     format!(
         "  release {}\n{}{}",
@@ -88,7 +88,7 @@ pub(crate) fn of_status(pool: &PoolReleases) -> String {
     )
 }
 
-/// Returns how long ago a time was, which is in seconds since 1970.
+/// Returns the age of a time, given in seconds since 1970.
 pub(super) fn since(time: u64) -> String {
     let seconds = epoch_seconds().saturating_sub(time);
     age(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000))

@@ -24,7 +24,7 @@ pub(super) struct Links {
     /// The link, as the configuration names it.
     path: PathBuf,
     name: OsString,
-    /// Whose links a deployment by root makes.
+    /// The owner of new links in a deployment by root.
     owner: Option<(u32, u32)>,
 }
 
@@ -69,7 +69,7 @@ impl Links {
         })
     }
 
-    /// Returns a release in the form of the present link: relative if that is.
+    /// Returns the target of a link to a release: a relative path if the present link is relative.
     fn as_written(&self, release: &Path) -> PathBuf {
         let is_relative =
             link::read(self.directory.as_fd(), &self.name).is_ok_and(|target| target.is_relative());
@@ -80,7 +80,7 @@ impl Links {
         }
     }
 
-    /// Returns the release that the link to the one before names. `None`: there is no such link.
+    /// Returns the release that `current.last` names. `None`: there is no such link.
     pub(super) fn last(&self) -> Result<Option<PathBuf>, LinkError> {
         let name = self.beside(LAST);
         let path = self.path.with_file_name(&name);
@@ -92,10 +92,11 @@ impl Links {
         }
     }
 
-    /// Shows the static files of the release that is deployed. Returns what the link named before.
+    /// Points `current.next` to the release under deployment, so that web servers find its static files. Returns the link's
+    /// old target.
     ///
     /// # Errors
-    /// [`Links::serve`] would fail.
+    /// Returns an error if [`Links::serve`] would fail.
     pub(super) fn announce(&self, release: &Path) -> Result<Option<PathBuf>, LinkError> {
         let last = self.beside(LAST);
         let present = beneath::entry_in(self.directory.as_fd(), &last);
@@ -108,8 +109,8 @@ impl Links {
         Ok(before)
     }
 
-    /// Moves the links once the release is in service. `before`: the release until then. The link to the one that was deployed
-    /// stays: a web server may have looked at the others before they were moved.
+    /// Moves the links once the release is in service. `before`: the previous release. `current.next` stays, because a web
+    /// server may have read the other links just before they moved.
     pub(super) fn serve(&self, release: &Path, before: Option<&Path>) -> Result<(), LinkError> {
         if let Some(before) = before.filter(|before| *before != release) {
             self.put(&self.beside(LAST), before)?;
@@ -117,7 +118,7 @@ impl Links {
         self.put(&self.name, release)
     }
 
-    /// Has the link to the release that is deployed name what it named before, unless it names another one by now.
+    /// Restores the old target of `current.next`, unless another deployment has changed the link.
     pub(super) fn give_up(&self, release: &Path, before: Option<&Path>) {
         let next = self.beside(NEXT);
         let named = link::read(self.directory.as_fd(), &next);
@@ -181,7 +182,7 @@ mod tests {
             let expected = [Some(written("r/2")), Some(written("r/1")), Some(written("r/2"))];
             assert_eq!(names.map(|name| target(&directory, name)), expected);
             assert_eq!(links.last().unwrap(), Some(one.clone()));
-            // The same release again: the one before stays.
+            // Deploying the release in service again keeps `current.last`.
             links.announce(&two).unwrap();
             links.serve(&two, Some(&two)).unwrap();
             assert_eq!(names.map(|name| target(&directory, name)), expected);
@@ -207,7 +208,7 @@ mod tests {
             assert!(matches!(refused, Err(LinkError::NoLink(path)) if is_named(&path)));
             fs::remove_dir(path.join(name)).unwrap();
         }
-        // A link of that name to a directory is replaced, not followed.
+        // A link to a directory is replaced, not followed.
         symlink(path.join("r"), path.join("current.last")).unwrap();
         links.serve(&path.join("r/2"), Some(&path.join("r/1"))).unwrap();
         assert_eq!(target(&directory, "current.last"), Some(path.join("r/1")));

@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 
 pub(super) use display::of_status;
 
-/// Another deployment took this one's place (EX_TEMPFAIL, sysexits.h).
+/// Another deployment replaced this one (EX_TEMPFAIL, sysexits.h).
 const EXIT_REPLACED: u8 = 75;
-/// The release is in service, and its link can't be made (EX_CANTCREAT, sysexits.h).
+/// The release is in service, but its link could not be created (EX_CANTCREAT, sysexits.h).
 const EXIT_NOT_LINKED: u8 = 73;
-/// How long a new master may take to answer.
+/// The command waits this long for the next master to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -116,7 +116,7 @@ pub(super) fn releases(arguments: &Releases) -> ExitCode {
     tell(shown(arguments))
 }
 
-/// A name without a slash is a pool, otherwise a path, whose links stay. So are `.` and `..`.
+/// Returns the pool's name, or an absolute path with its links kept. `.`, `..` and names with a slash are paths.
 fn name(pool: &Path) -> String {
     match pool.to_str() {
         Some(name) if !name.contains('/') && !matches!(name, "." | "..") => name.to_owned(),
@@ -140,7 +140,7 @@ fn ask_one(daemon: &Daemon, pool: &str) -> Result<PoolReleases, CommandOutcome> 
     releases.into_iter().next().ok_or_else(none)
 }
 
-/// A refusal concerns the configuration or the release.
+/// Sets the exit code of a refusal, which is due to the configuration or the release.
 fn refused(answer: Answer) -> CommandOutcome {
     match &answer {
         Answer::Error { .. } => CommandOutcome {
@@ -171,7 +171,7 @@ fn rolled_back(arguments: &Rollback) -> CommandResult {
     let pool = ask_one(&arguments.daemon, &name(&arguments.pool))?;
     let order = Order {
         daemon: &arguments.daemon,
-        // It was in service already.
+        // It was in service before, so it needs no comparison.
         gradual: Some(false),
         wait: arguments.wait,
         json: arguments.json,
@@ -202,7 +202,7 @@ fn checked(release: &Path, pool: &PoolReleases) -> Result<PathBuf, DeployError> 
         return Err(DeployError::Around(release.to_owned(), pool.link.clone()));
     }
     let owner = found.uid();
-    // Of a user who deploys for the pool's.
+    // The owner of the link or of its directory may deploy for the pool's user.
     let is_link_s = || {
         let parent = pool.link.parent();
         let owners = [
@@ -217,7 +217,7 @@ fn checked(release: &Path, pool: &PoolReleases) -> Result<PathBuf, DeployError> 
     }
 }
 
-/// Identifies a directory, whatever its name. `None`: it is gone.
+/// Identifies a directory even if it is renamed. `None`: it no longer exists.
 fn directory(path: &Path) -> Option<(u64, u64)> {
     let found = path.metadata().ok()?;
     Some((found.dev(), found.ino()))
@@ -248,7 +248,7 @@ impl Order<'_> {
             links.give_up(release, announced.as_deref());
             return Ok(self.shown(&result));
         }
-        // A command that was stopped for a while may be late.
+        // If this command was suspended for a while, a newer deployment may have finished.
         let now = ask_one(self.daemon, &pool.pool)?.release;
         if now.is_some_and(|now| now != release) {
             links.give_up(release, announced.as_deref());
@@ -275,7 +275,7 @@ impl Order<'_> {
         Ok(self.shown(&result))
     }
 
-    /// Deploys the release before again, because the directory of this one has changed places.
+    /// Deploys the old release again, because the new release's directory was moved or replaced during the deployment.
     fn go_back(&self, pool: &PoolReleases, result: Deployment) -> CommandResult {
         if let Some(before) = &result.before {
             let request = Request::Deploy {
@@ -295,7 +295,8 @@ impl Order<'_> {
         }))
     }
 
-    /// Waits while another deployment has most of the requests, which need its static files. Returns the pool's releases then.
+    /// Waits while another deployment has half of the requests or more: they need its static files. Then returns the pool's
+    /// releases.
     fn after_other(&self, pool: &PoolReleases, release: &Path) -> Result<PoolReleases, CommandOutcome> {
         let mut now = pool.clone();
         let mut has_told = false;
@@ -314,7 +315,7 @@ impl Order<'_> {
         Ok(now)
     }
 
-    /// Ends the deployment that is under way.
+    /// Takes back the deployment under way, and waits for its end.
     fn take_back(&self, pool: &PoolReleases, release: &Path) -> CommandResult {
         let request = Request::Rollback {
             pool: pool.pool.clone(),
@@ -342,7 +343,7 @@ impl Order<'_> {
         }))
     }
 
-    /// Deploys. Begins again if the master is another one before the answer, and the release is not in service.
+    /// Deploys. Asks again if a new master took over before the answer, unless the release is in service.
     fn result(
         &self,
         pool: &PoolReleases,
@@ -461,7 +462,7 @@ fn shown(arguments: &Releases) -> CommandResult {
     Ok(CommandOutcome::success(text))
 }
 
-/// Describes the links, as far as the caller may read them.
+/// Describes the links that the caller may read.
 fn linked(pool: &PoolReleases) -> String {
     let mut text = String::new();
     let last = beside(&pool.link, LAST).canonicalize();

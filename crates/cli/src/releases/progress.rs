@@ -1,4 +1,4 @@
-//! The progress of a deployment, in a terminal.
+//! Shows the progress of a deployment in a terminal.
 
 use super::super::control::{CommandOutcome, Daemon, answer};
 use super::super::output;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// A deployment with so many percent of the requests is not replaced by a newer one.
+/// A newer deployment does not replace one with this percentage of the requests or more.
 const KEPT_FROM: u8 = 50;
 
-/// Whether another release's deployment goes on before that of `release` begins.
+/// Whether the deployment under way must end before `release` can be deployed.
 pub(super) fn is_first(under_way: &UnderWay, release: &Path) -> bool {
     under_way.percent >= KEPT_FROM && under_way.release != release
 }
@@ -39,8 +39,7 @@ pub(super) fn in_words(under_way: &UnderWay) -> String {
     }
 }
 
-/// Asks for a deployment, and shows it in the terminal until the answer comes. A signal that ends the command takes the
-/// deployment back.
+/// Requests a deployment, and shows its progress until the answer comes. An interrupting signal takes the deployment back.
 pub(super) fn answer_shown(
     daemon: &Daemon,
     pool: &PoolReleases,

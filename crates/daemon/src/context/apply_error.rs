@@ -72,7 +72,7 @@ pub enum ReleaseFault {
     Colon(PathBuf),
     #[error("{} is a part of {}; name that", .0.display(), .1.display())]
     Part(PathBuf, PathBuf),
-    /// Nothing starts the program.
+    /// The release's files name no start command.
     #[error("{}: {problem}; write start_command = \"node FILE\"", root.display())]
     NoCommand { root: PathBuf, problem: String },
     #[error("{0}")]

@@ -1,4 +1,4 @@
-//! The applications of application pools whose releases change places behind a link.
+//! Applications of application pools that are reached by a link to their release in service.
 
 use crate::context::Context;
 use forkyard_core::master::event::PoolId;
@@ -18,9 +18,9 @@ pub(crate) struct SiteId(u32);
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     pub(crate) router: PoolId,
-    /// The release in service, and that of a deployment.
+    /// The release in service and the release under deployment.
     pub(crate) served: Served,
-    /// `None`: not known since this master began.
+    /// `None` until an inspector reports it to this master.
     pub(crate) owner: Option<u32>,
     pub(crate) last_deployment: Option<Box<Deployment>>,
 }
@@ -91,7 +91,7 @@ impl Sites {
         self.iter().find(|(_, site)| is_it(site)).map(|(id, _)| id)
     }
 
-    /// Returns the link that names this release, or did.
+    /// Returns the application that serves this release or deploys it.
     pub(crate) fn link_to(&self, router: PoolId, release: &Path) -> Option<&Served> {
         let serves = |served: &&Served| {
             served.release == release
@@ -107,7 +107,7 @@ impl Sites {
         self.all.retain(|_, site| site.router != router);
     }
 
-    /// Returns what the next master needs.
+    /// Returns the release of each link, for the next master.
     pub(crate) fn left(&self, router: PoolId) -> BTreeMap<PathBuf, PathBuf> {
         let served = self.of_router(router).map(|site| &site.served);
         served
@@ -128,7 +128,7 @@ impl Context {
         }
     }
 
-    /// Takes the release that a router has read from a link. A deployment under way counts more.
+    /// Notes the release that a router has read from a link, unless a deployment is under way.
     pub(crate) fn router_serves(&mut self, router: PoolId, link: &Path, release: &Path) {
         let sites = &mut self.pools.sites;
         let id = sites.with_link(router, link, release);

@@ -24,7 +24,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 impl Master {
-    /// Begins a deployment. The answer follows when the pool serves the release, or stays with the one before.
+    /// Begins a deployment. The answer comes later: when the pool serves the release, or stays with the old one.
     pub(super) fn deploy(
         &mut self,
         asker: u64,
@@ -45,7 +45,7 @@ impl Master {
             }
             Ok(id) => id,
         };
-        // Nobody would move the link.
+        // The command moves the link, so a deployment without it would leave the link on the old release.
         if self.executor.control.has_left(asker) {
             return Err(Answer::refusal("the command has ended".to_owned()));
         }
@@ -73,7 +73,7 @@ impl Master {
         self.carry_out(id, actions);
     }
 
-    /// Takes back the deployment that is under way, or the one of a release.
+    /// Takes back the deployment under way, or with `release` the deployment of that release.
     pub(super) fn roll_back(&mut self, asker: u64, pool: &str, release: Option<&Path>) -> Handled {
         let id = match self.deployed_pool(asker, pool) {
             Ok(id) => Target::Pool(id),
@@ -125,7 +125,7 @@ impl Master {
         }
     }
 
-    /// Carries on the deployments whose processes have started, failed or gone.
+    /// Continues deployments after the starts, failures and exits of their processes.
     pub(super) fn deploy_on(&mut self) {
         self.executor
             .deployments
@@ -139,7 +139,7 @@ impl Master {
                 continue;
             };
             match fact {
-                // An application's release has passed when its router says so.
+                // An application's release passes its trial when the router reports that (`hear_of_sites`).
                 DeployFact::Shares | DeployFact::Serves if matches!(pool, Target::Site(_)) => {}
                 DeployFact::Shares => self.step(pool, deployment, steps::Event::TrialPassed, None),
                 DeployFact::Serves => {
@@ -161,7 +161,7 @@ impl Master {
                         self.step(pool, deployment, steps::Event::TrialFailed, Some(why));
                     }
                 }
-                // A restart gives an application another one.
+                // A restart replaces the generation of an application, and the deployment goes on.
                 DeployFact::Dropped if matches!(pool, Target::Site(_)) => {}
                 DeployFact::Dropped => {
                     if self
@@ -198,7 +198,7 @@ impl Master {
         }
     }
 
-    /// Answers the command of a deployment whose pool was removed.
+    /// Answers the command that deployed a release in a pool since removed.
     fn end_removed(&mut self, mut job: Job) {
         let Some(asker) = job.asker.filter(|_| !job.is_reported) else {
             return;
@@ -213,7 +213,7 @@ impl Master {
         self.executor.answer(asker, &Answer::Deployed(Box::new(result)));
     }
 
-    /// Compares both releases, and goes on, back or nowhere.
+    /// Compares both releases. The deployment then goes on, is rolled back, or stays at its step.
     fn look_at(&mut self, pool: Target, id: DeploymentId) {
         let both = self.generations(pool, id);
         let Executor {
@@ -244,7 +244,7 @@ impl Master {
                 let wanted = deployments.pools.get(&pool).map(|all| all.steps.percent());
                 let wanted = wanted.filter(|percent| needs_workers && *percent < 100);
                 if let (Target::Pool(pool), Some(percent)) = (pool, wanted) {
-                    // The new generation grows with the pool.
+                    // Sending the share again lets the new generation grow with the pool.
                     self.tell(Event::Share { pool, percent });
                 }
                 self.step(pool, id, time, None);
@@ -253,7 +253,7 @@ impl Master {
         }
     }
 
-    /// Gives the new generation a part of the requests.
+    /// Gives the new generation `percent` of the requests.
     fn give(&mut self, target: Target, id: DeploymentId, percent: u8) {
         let both = self.generations(target, id);
         let Executor {
@@ -386,7 +386,7 @@ impl Master {
         Ok(())
     }
 
-    /// Lets the generation before serve alone.
+    /// Gives the old release all requests again.
     fn go_back(&mut self, target: Target, id: DeploymentId) {
         let Some(before) = self.job(target, id).map(|job| job.before.clone()) else {
             return;
@@ -401,7 +401,7 @@ impl Master {
         }
     }
 
-    /// Applies the configuration in force with another release of a pool. Returns its new generation, if it has one.
+    /// Applies the configuration in force with another release in one pool. Returns the pool's new generation, if any.
     fn apply_release(
         &mut self,
         pool: PoolId,
@@ -467,7 +467,7 @@ impl Master {
     }
 }
 
-/// Returns the steps of the settings, or as the command wants them.
+/// Returns the steps of the settings, unless the command's `gradual` overrides them.
 pub(super) fn plan(written: Option<&Release>, gradual: Option<bool>) -> Plan {
     let (steps, time) = written.map_or((&[][..], DEFAULT_STEP_TIME), |it| (&it.gradual[..], it.step_time));
     match gradual {

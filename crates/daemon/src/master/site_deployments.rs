@@ -1,4 +1,4 @@
-//! Deployments of applications in application pools: their router starts the release, and gives it requests.
+//! Deployments of applications in application pools. The router starts the new release, and gives it part of the requests.
 
 use super::event_loop::Master;
 use super::executor::Executor;
@@ -21,8 +21,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 impl Master {
-    /// Has the inspector look at an application's link, or a release of it. The answer follows. `otherwise`: the answer
-    /// if no pool has such applications.
+    /// Asks the inspector about an application's link, or about one of its releases. The answer follows. `otherwise`: the
+    /// answer if no pool has such applications.
     pub(super) fn look_at_site(
         &mut self,
         asker: u64,
@@ -54,7 +54,7 @@ impl Master {
         }
     }
 
-    /// Returns an application that this client may change. `otherwise`: the answer if there is none.
+    /// Returns the application at a path if this client may change it. `otherwise`: the answer if no application is there.
     pub(super) fn own_site(&self, asker: u64, path: &str, otherwise: Answer) -> Result<SiteId, Answer> {
         let sites = &self.executor.context.pools.sites;
         let found = sites
@@ -67,7 +67,7 @@ impl Master {
         }
     }
 
-    /// Takes what inspectors and routers have found out.
+    /// Handles the results of inspectors and routers.
     pub(super) fn hear_of_sites(&mut self) {
         while let Some(looked) = self.executor.applications.deployed.next_looked() {
             let asker = looked.asker;
@@ -114,7 +114,7 @@ impl Master {
             reads_link: true,
         } = request
         {
-            // Without a release in service the new one serves alone.
+            // The inspector has read the link. If it names no release, the new one has nothing to be compared with.
             let serving = found.ok().filter(|found| may_change(rights, Some(found.owner.0)));
             if let Some((link, root)) = serving.and_then(|found| Some((found.link?, found.root))) {
                 self.executor.context.pools.sites.with_link(router, &link, &root);
@@ -136,7 +136,7 @@ impl Master {
                 named.display()
             )),
             Rights::All => Answer::refusal(format!("nothing was changed: {why}")),
-            // What the inspector sees is not for everybody.
+            // An owner gets no reason: it could reveal another user's files.
             Rights::Own(_) => not_yours(),
         })?;
         if !may_change(rights, Some(found.owner.0)) {
@@ -149,7 +149,7 @@ impl Master {
             ))
         };
         let link = found.link.as_ref().ok_or_else(no_link)?;
-        // Nobody would move the link.
+        // The command moves the link, so a deployment without it would leave the link on the old release.
         if self.executor.control.has_left(asker) {
             return Err(Answer::refusal("the command has ended".to_owned()));
         }
@@ -157,7 +157,7 @@ impl Master {
         let sites = &mut self.executor.context.pools.sites;
         match request {
             SiteRequest::Releases => {
-                // An application that never ran serves what its link names.
+                // An application that never ran serves the release that its link names.
                 let id = sites.with_link(router, link, &found.root).ok_or_else(full)?;
                 let site = self.site(id).into_iter();
                 let releases = site.map(|site| self.releases_of_site(id, site, found.owner.0));
@@ -174,7 +174,7 @@ impl Master {
                 let mut gradual = gradual;
                 if let Some(site) = sites.get_mut(id) {
                     site.owner = Some(found.owner.0);
-                    // There is nothing to compare.
+                    // The release is in service already.
                     if site.served.release == found.root {
                         gradual = Some(false);
                     }
@@ -242,8 +242,8 @@ impl Master {
         }
     }
 
-    /// Returns the old and the new generation of a deployment. A restart gives an application another generation; an
-    /// application without instances has none.
+    /// Returns the old and the new generation of a deployment. They can change: each restart gives an application another
+    /// generation. An application without instances has no generation.
     pub(super) fn generations(
         &self,
         target: Target,
@@ -296,7 +296,7 @@ impl Master {
         }
     }
 
-    /// Gives the release of a deployment a part of an application's requests.
+    /// Gives the release of a deployment `percent` of an application's requests.
     pub(super) fn share_site(&mut self, id: SiteId, deployment: DeploymentId, percent: u8) {
         let Some(job) = self.job(Target::Site(id), deployment) else {
             return;

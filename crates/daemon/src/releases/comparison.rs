@@ -1,4 +1,4 @@
-//! Compares the two generations of a deployment by what their workers count
+//! Compares the two generations of a deployment by the counters of their workers
 //! ([`compare`](forkyard_core::release::compare) decides).
 
 use crate::context::generation::Generation;
@@ -16,18 +16,18 @@ pub(crate) struct Comparison {
     compare: Compare,
     reading: Reading,
     steering: Steering,
-    /// The percentage that workers should read now.
+    /// The percentage for workers to read now.
     shown: u8,
     old: GenerationId,
     new: GenerationId,
-    /// Workers whose start was counted.
+    /// Workers with a counted start.
     started: BTreeSet<WorkerId>,
     events: [Events; 2],
     answered: Pair<Answered>,
 }
 
 impl Comparison {
-    /// Begins. Requests so far do not count. `percent`: the new generation's part of the requests.
+    /// Begins a comparison without the requests so far. `percent`: the new generation's part of the requests.
     pub(crate) fn begin(pools: &Pools, (old, new): (GenerationId, GenerationId), percent: u8) -> Comparison {
         let mut begun = Comparison {
             compare: Compare::new(percent),
@@ -58,12 +58,12 @@ impl Comparison {
         self.compare.step(percent);
     }
 
-    /// Steers towards a percentage that workers read from now on.
+    /// Restarts the steering at the percentage that workers read from now on.
     pub(crate) fn shows(&mut self, percent: u8) {
         (self.steering, self.shown) = (Steering::new(percent), percent);
     }
 
-    /// Returns both generations, and the percentage that workers should read now.
+    /// Returns both generations, and the percentage for workers to read now.
     pub(crate) fn shown(&self) -> (GenerationId, GenerationId, u8) {
         (self.old, self.new, self.shown)
     }
@@ -73,7 +73,7 @@ impl Comparison {
         self.steering.needs_workers()
     }
 
-    /// Returns the generations that it compares: the old one and the new one.
+    /// Returns the old and the new generation.
     pub(crate) fn of(&self) -> (GenerationId, GenerationId) {
         (self.old, self.new)
     }
@@ -82,7 +82,7 @@ impl Comparison {
         self.compare.compared()
     }
 
-    /// Returns what both releases have answered, up to the last comparison.
+    /// Returns the counts of both releases' answers, up to the last comparison.
     pub(crate) fn answered(&self) -> Pair<Answered> {
         self.answered
     }
@@ -114,7 +114,7 @@ impl Comparison {
         }
     }
 
-    /// Takes what the workers have counted since the last time.
+    /// Compares the counts since the last call, and returns the verdict.
     pub(crate) fn second(&mut self, pools: &Pools) -> Verdict {
         let mut second = Second::default();
         for (side, id) in [(Side::Old, self.old), (Side::New, self.new)] {
@@ -147,7 +147,7 @@ fn add(answered: &mut Answered, counts: &Counts) {
     answered.failures = answered.failures.saturating_add(counts.errors);
 }
 
-/// A number for a slot, whose counts each next worker there continues.
+/// Numbers a slot of a generation. The slot's counters continue from one worker to the next.
 fn number(id: GenerationId, slot: usize) -> u64 {
     u64::from(id.0) << 32 | slot as u64
 }

@@ -1,5 +1,5 @@
-//! The deployments of pools. [`steps`](forkyard_core::release::steps) decides what follows, and the master applies it
-//! (`crates/daemon/src/master/deployments.rs`).
+//! The state of all deployments. [`steps`](forkyard_core::release::steps) decides the next step, and the master carries it
+//! out (`crates/daemon/src/master/deployments.rs`).
 
 use super::comparison::Comparison;
 use crate::applications::Applications;
@@ -24,7 +24,7 @@ use std::time::Duration;
 /// How often the releases of a deployment are compared.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What gets a release.
+/// A pool or an application that gets a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
     Pool(PoolId),
@@ -36,13 +36,13 @@ pub(crate) enum Target {
 pub(crate) struct Deployments {
     pub(crate) pools: BTreeMap<Target, PoolDeployments>,
     last: u64,
-    /// Facts that the master has not taken yet.
+    /// Facts for the master, oldest first.
     facts: Vec<(GenerationId, DeployFact)>,
-    /// Deployments whose command has ended before the result.
+    /// Deployments that lost their command before the result.
     left: Vec<(Target, DeploymentId)>,
-    /// A worker has ended since the last look.
+    /// A worker has exited since the last call of `ended`.
     is_somebody_gone: bool,
-    /// Deployments of removed pools, whose commands wait.
+    /// Deployments of removed pools. Their commands still wait for an answer.
     removed: Vec<Job>,
 }
 
@@ -56,20 +56,20 @@ pub(crate) struct PoolDeployments {
 /// An event of a deployment's generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeployFact {
-    /// It has its first worker, and gets its part of the requests.
+    /// Its first worker runs, and it gets its part of the requests.
     Shares,
     Serves,
-    /// Why no worker came up.
+    /// No worker came up, for this reason.
     Fails(String),
     Dropped,
 }
 
-/// A deployment, until the workers that leave have ended.
+/// A deployment, until the workers of the leaving release have exited.
 #[derive(Debug)]
 pub(crate) struct Job {
     /// The name of the pool, or of the application.
     pub(crate) of: String,
-    /// The command that waits for the result. `None`: the daemon began the deployment.
+    /// The command that waits for the result, or `None` if the daemon began the deployment.
     pub(crate) asker: Option<u64>,
     pub(crate) is_reported: bool,
     pub(crate) release: PathBuf,
@@ -78,11 +78,11 @@ pub(crate) struct Job {
     pub(crate) generation: Option<GenerationId>,
     pub(crate) remarks: Vec<String>,
     pub(crate) why: Option<String>,
-    /// While both releases get requests, and have generations.
+    /// Set while both releases get requests and have generations.
     pub(crate) comparison: Option<Comparison>,
-    /// The time of the next look, while both get requests.
+    /// The time of the next comparison, set while both releases get requests.
     next_look: Option<Tick>,
-    /// Since when it serves alone.
+    /// The time since when the new release serves alone.
     pub(crate) serves_since: Option<Tick>,
 }
 
@@ -104,7 +104,7 @@ impl Job {
         }
     }
 
-    /// Compares these generations from now on, and schedules the next look. Keeps a comparison of the same ones.
+    /// Schedules the next comparison. Begins again with other generations.
     pub(crate) fn compare(&mut self, pools: &Pools, both: Option<(GenerationId, GenerationId)>, percent: u8) {
         self.next_look = Some(clock::now() + LOOK_INTERVAL);
         if self.comparison.as_ref().map(Comparison::of) != both {
@@ -117,7 +117,7 @@ impl Job {
         (self.comparison, self.next_look) = (None, None);
     }
 
-    /// Whether the report waits until the release gets every request.
+    /// Whether the report is due once old workers take up no more requests.
     fn is_awaited(&self) -> bool {
         !self.is_reported && self.serves_since.is_some()
     }
@@ -179,7 +179,7 @@ impl Deployments {
         self.is_somebody_gone = true;
     }
 
-    /// Notes the deployments whose command this was.
+    /// Notes the deployments of a command that has ended.
     pub(crate) fn session_ended(&mut self, session: u64) {
         let jobs = self.jobs();
         let own = jobs.filter(|(.., job)| job.asker == Some(session) && !job.is_reported);
@@ -197,17 +197,17 @@ impl Deployments {
             .extend(removed.into_iter().flat_map(|all| all.jobs.into_values()));
     }
 
-    /// Returns the next deployment whose pool was removed.
+    /// Returns the next deployment of a removed pool.
     pub(crate) fn next_removed(&mut self) -> Option<Job> {
         self.removed.pop()
     }
 
-    /// Has the next look find deployments whose leaving release has no worker.
+    /// Makes the next call of `ended` check all deployments.
     pub(crate) fn look_for_ends(&mut self) {
         self.is_somebody_gone = true;
     }
 
-    /// Forgets the deployments of applications whose pool is gone.
+    /// Forgets the deployments of applications in removed pools.
     pub(crate) fn forget_sites(&mut self, sites: &Sites) {
         let is_gone = |target: &Target| match target {
             Target::Site(id) => sites.get(*id).is_none(),
@@ -237,7 +237,7 @@ impl Deployments {
         (!self.facts.is_empty()).then(|| self.facts.remove(0))
     }
 
-    /// Returns the finished deployments without a report: the new release gets every request.
+    /// Returns the deployments to report now: their new release gets every request.
     pub(crate) fn whole(&self, pools: &Pools) -> Vec<(Target, DeploymentId)> {
         let is_whole = |target: Target, job: &Job| {
             let Target::Pool(pool) = target else {
@@ -268,7 +268,7 @@ impl Deployments {
         self.comparisons().for_each(|it| it.failed(id));
     }
 
-    /// Takes the percentage that workers read from now on.
+    /// Notes the percentage that workers read from now on.
     pub(crate) fn shows(&mut self, new: GenerationId, percent: u8) {
         let jobs = self.pools.values_mut().flat_map(|all| all.jobs.values_mut());
         let own = jobs.filter(|job| job.generation == Some(new));
@@ -276,7 +276,7 @@ impl Deployments {
             .for_each(|it| it.shows(percent));
     }
 
-    /// Returns the deployments with a look due.
+    /// Returns the deployments with a comparison due.
     pub(crate) fn due(&self, now: Tick) -> Vec<(Target, DeploymentId)> {
         let is_due = |job: &Job| job.next_look.is_some_and(|next| next <= now);
         let due = self.jobs().filter(|(.., job)| is_due(job));
@@ -293,7 +293,7 @@ impl Deployments {
         since.map(|since| since + LAST_CONNECTION).chain(looks).min()
     }
 
-    /// Returns the deployments without leaving workers.
+    /// Returns the deployments without workers in the leaving release. Looks only if a worker has exited since the last call.
     pub(crate) fn ended(
         &mut self,
         pools: &Pools,
@@ -326,12 +326,12 @@ impl Deployments {
     }
 }
 
-/// Whether the generations of a pool that leave with a deployment have workers.
+/// Whether the generations that a deployment replaces, or its own after a rollback, still have workers.
 fn old_workers(pools: &Pools, pool: PoolId, own: GenerationId, state: State) -> bool {
     let has_workers = |generation: &Generation| !generation.slots.is_empty();
     match state {
         State::Back(_) => pools.generations.get(&own).is_some_and(has_workers),
-        // A later generation may have taken its place already.
+        // All earlier generations leave, and a later one may already serve.
         _ => {
             let mut before = pools.generations.of(&pool).filter(|(other, _)| *other < own);
             before.any(|(_, generation)| has_workers(generation))
@@ -353,7 +353,7 @@ impl Context {
 }
 
 impl Pools {
-    /// Returns the releases of one pool or of all pools, as far as the rights allow.
+    /// Returns the releases of one pool or of all pools that the rights allow.
     pub(crate) fn releases(
         &self,
         context: &Context,
@@ -405,7 +405,7 @@ impl Pools {
         gates.fold(0, u64::saturating_add)
     }
 
-    /// Returns a file of another release that a request of the generation has included.
+    /// Returns a file of another release that a request in this generation has included.
     pub(crate) fn foreign_file(&self, id: GenerationId) -> Option<String> {
         let board = &self.generations.get(&id)?.resources.as_ref()?.board;
         board.gate().filter(|gate| gate.foreign() > 0)?;
@@ -434,7 +434,7 @@ impl Pools {
 }
 
 impl PoolDeployments {
-    /// Returns the deployment that is under way; with a release, the one of that release, which may also wait.
+    /// Returns the deployment under way. With `release`, returns the deployment of that release, under way or waiting.
     pub(crate) fn meant_by(&self, release: Option<&Path>) -> Option<DeploymentId> {
         let present = self.steps.present().map(|(id, _)| id);
         let Some(release) = release else {

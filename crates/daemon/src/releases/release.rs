@@ -1,7 +1,7 @@
 //! The release that a generation serves.
 //!
-//! A generation keeps the release of the one before it, unless a deployment names another or a restart reads the link.
-//! The link and the directory belong to a tenant: a child with the rights of the pool's user looks at them.
+//! A new generation keeps the release of its predecessor, unless a deployment names another or a restart reads the link.
+//! Link and directory belong to a tenant, so a child process with the rights of the pool's user reads them.
 
 use crate::context::Context;
 use crate::context::apply_error::{PoolFault, ReleaseFault};
@@ -24,14 +24,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most former releases that a pool's generations know.
+/// How many former releases a pool's generations know.
 const MOST_FORMER: usize = 32;
 
-/// The release that a deployment wants for a pool while its settings are prepared.
+/// The release that a deployment wants for a pool, set while the pool's settings are prepared.
 #[derive(Debug)]
 struct Wish {
     pool: PoolId,
-    /// `None`: as before the first deployment.
+    /// `None`: no release, the state before the first deployment.
     release: Option<PathBuf>,
     /// The part of the requests that the new generation gets; `None`: all.
     share: Option<u8>,
@@ -40,14 +40,14 @@ struct Wish {
 #[derive(Debug, Default)]
 pub(crate) struct Releases {
     wish: Option<Wish>,
-    /// By pool name: the releases of the master before, and those served since, the latest first.
+    /// By pool name: former releases, the latest first, including some from the previous master.
     former: HashMap<String, VecDeque<PathBuf>>,
-    /// By pool name: what the master before served without a process.
+    /// By pool name: the release that the previous master served without a running process.
     pub(crate) left: HashMap<String, PathBuf>,
 }
 
 impl Releases {
-    /// Has the next preparation give a pool this release.
+    /// Makes the next preparation of settings use this release in the pool.
     pub(crate) fn want(&mut self, pool: PoolId, release: Option<PathBuf>, share: Option<u8>) {
         self.wish = Some(Wish { pool, release, share });
     }
@@ -68,10 +68,10 @@ impl Releases {
     }
 }
 
-/// What the child found.
+/// The child's findings.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Found {
-    /// `None`: there is no link.
+    /// `None`: the link does not exist.
     release: Option<PathBuf>,
     /// The targets of the three links.
     known: Vec<PathBuf>,
@@ -79,12 +79,12 @@ struct Found {
     start_command: Option<String>,
 }
 
-/// What a child looks at.
+/// The question for a child.
 struct Look<'l> {
     link: &'l Path,
-    /// Its rights; `None`: those of the daemon.
+    /// The child's user; `None` keeps the daemon's rights.
     user: Option<&'l Identity>,
-    /// The release that somebody names; `None`: the link's.
+    /// The release that a deployment names; `None`: the link's target.
     wanted: Option<&'l Path>,
     by: ChosenBy,
     /// The directory of a program below the link, if its files name the command.
@@ -110,7 +110,7 @@ impl<'l> Look<'l> {
 pub(crate) enum ChosenBy {
     Root,
     Owner,
-    /// Those of the link's owner.
+    /// The rights of the link's owner.
     Link,
 }
 
@@ -118,7 +118,7 @@ impl Releases {
     /// Returns the settings of a pool's next generation with the paths of its release.
     ///
     /// # Errors
-    /// A restart finds no release behind the link. At another time the paths stay as written, with a warning.
+    /// A restart finds no release behind the link. Otherwise this is a warning, and the paths stay unchanged.
     pub(crate) fn in_release(
         &self,
         context: &Context,
@@ -141,7 +141,7 @@ impl Releases {
         let known = known.into_iter().flat_map(|pool| [pool.latest, pool.serving]);
         let known: Vec<&Generation> = known
             .flatten()
-            // A reload of everything takes back a deployment.
+            // A reload of everything takes back a deployment, so only the serving generation counts.
             .filter(|id| extent != ReloadScope::All || context.pools.serving_generation_of(*id) == Some(*id))
             .filter_map(|id| context.pools.generations.get(&id))
             .filter(|generation| same_link(generation, &release))
@@ -205,7 +205,7 @@ impl Releases {
             by: ChosenBy::Root,
             ..Look::at(settings, release)
         };
-        // A release that is gone keeps its paths.
+        // A deleted release keeps its paths.
         let mut found = look.carry_out().unwrap_or_default();
         found.release = wanted.map(Path::to_owned);
         self.known_map(context, &settings.pool.name, release, found)
@@ -230,7 +230,7 @@ impl Releases {
 }
 
 impl Context {
-    /// Checks a release that somebody names for a pool.
+    /// Checks the release that a deployment names for a pool.
     pub(crate) fn check_release(&self, id: PoolId, release: &Path, by: ChosenBy) -> Result<(), ReleaseFault> {
         let serving = self.pools.by_id.get(&id).and_then(|pool| pool.serving);
         let generation = serving.and_then(|id| self.pools.generations.get(&id));
@@ -262,7 +262,7 @@ impl Pools {
         self.by_id.get(&id)?.serving
     }
 
-    /// Returns the generation that serves in the pool of this one.
+    /// Returns the serving generation of this generation's pool.
     fn serving_generation_of(&self, id: GenerationId) -> Option<GenerationId> {
         self.serving_generation(self.generations.get(&id)?.pool)
     }
@@ -275,14 +275,14 @@ impl Pools {
 }
 
 impl Generation {
-    /// Returns the release that it serves.
+    /// Returns the release that the generation serves.
     pub(crate) fn release(&self) -> Option<PathBuf> {
         self.settings.release.as_ref().map(|map| map.release().to_owned())
     }
 }
 
 impl Look<'_> {
-    /// Looks at the link, or at the release that somebody names.
+    /// Looks at the wanted release or the link, in a child process with a timeout.
     fn carry_out(&self) -> Result<Found, ReleaseFault> {
         let uid = self.user.map_or_else(identity::own_user, |user| user.uid);
         let found = process::within_a_moment(&format!("user {uid}"), || {

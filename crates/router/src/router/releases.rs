@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl Router {
-    /// Returns the application of a request in the chosen release. `None`: the inspector reads the release first.
+    /// Returns the application in the release chosen for a request. `None`: the inspector reads that release first.
     pub(super) fn in_service(&mut self, id: u64, known: Arc<Known>) -> Option<Arc<Known>> {
         let Some(link) = &known.link else {
             return Some(known);
@@ -50,7 +50,7 @@ impl Router {
         });
     }
 
-    /// Replaces a release that gets no more requests by the one in service.
+    /// Returns the application in the release in service, if its own release gets no more requests.
     pub(super) fn still_served(&self, known: Arc<Known>) -> Arc<Known> {
         let Some(link) = &known.link else {
             return known;
@@ -63,7 +63,7 @@ impl Router {
         serving.unwrap_or(known)
     }
 
-    /// Handles the loss of a release's directory: requests get the release that the link names.
+    /// Handles the loss of a release's directory. Requests then get the release that the link names.
     pub(super) fn release_gone(&mut self, id: u64, gone: &Arc<str>) {
         let Some(link) = self.sites.link_of(Path::new(&**gone)) else {
             return self.not_found(id, gone.as_bytes(), None);
@@ -89,7 +89,7 @@ impl Router {
             .find_map(|link| self.sites.kept(link.to_str()?, times, has_instances))
     }
 
-    /// Applies the master's decision which releases get requests.
+    /// Applies the master's decision about which releases get requests.
     pub(super) fn release_changed(&mut self, served: &Served) {
         let coming = served.coming.iter().map(|(coming, _)| coming);
         let named = coming
@@ -108,7 +108,7 @@ impl Router {
         }
     }
 
-    /// Ends the instances that a release had before its deployment: they serve paths of its own directory alone.
+    /// Ends the instances that a release had before its deployment. They know only paths of the release's own directory.
     fn end_preview(&mut self, release: &Arc<str>) {
         if self.pool.has_instances(Path::new(&**release)) {
             self.end_release(release);
@@ -126,7 +126,7 @@ impl Router {
         self.say_release(link, release);
     }
 
-    /// Moves waiting requests to the release in service, and lets the instances finish.
+    /// Moves waiting requests to the release in service. The instances finish their requests.
     pub(super) fn end_release(&mut self, release: &Arc<str>) {
         for id in self.clients.ids() {
             let Some(client) = self.clients.get_mut(id) else {

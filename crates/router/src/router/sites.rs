@@ -1,4 +1,4 @@
-//! The releases that applications' requests get, by the link that names each application.
+//! Chooses releases for requests, by the link that identifies the application.
 
 use forkyard_base::spread;
 use forkyard_base::tick::Tick;
@@ -39,13 +39,12 @@ pub(super) struct Sites {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Choice {
     pub release: Arc<str>,
-    /// The application was not known, and the link was read.
+    /// The application was unknown, and gets the release that the link names.
     pub is_new: bool,
 }
 
 impl Sites {
-    /// Chooses the release of a request. `named`: what the link names now, which counts for an application that is not
-    /// known, or was not used for `forget_after` and has no instances.
+    /// Chooses the release of a request. `named`: the link's target, used only if [`Sites::kept`] returns `None`.
     pub(super) fn choose(
         &mut self,
         link: &Arc<str>,
@@ -66,8 +65,8 @@ impl Sites {
         }
     }
 
-    /// Returns the release of a request, whatever the link names. `None`: the application is not known, or was not used
-    /// for `forget_after` and has no instances.
+    /// Returns the release of a request, regardless of the link's target. `None`: the application is unknown, or it has no
+    /// instances and got no request for `forget_after`.
     pub(super) fn kept(
         &mut self,
         link: &str,
@@ -90,7 +89,7 @@ impl Sites {
         Some(Arc::clone(release))
     }
 
-    /// Makes a release serve alone.
+    /// Gives a release all requests of an application.
     pub(super) fn serve(&mut self, link: &Arc<str>, release: &Arc<str>, now: Tick) {
         if self.by_link.len() >= MOST && !self.by_link.contains_key(link) {
             self.forget_oldest();
@@ -103,7 +102,7 @@ impl Sites {
         self.by_link.insert(Arc::clone(link), site);
     }
 
-    /// Takes what the master says. Returns the releases that get no more requests.
+    /// Applies the master's decision. Returns the releases that get no more requests.
     pub(super) fn set(&mut self, served: &Served, now: Tick) -> Vec<Arc<str>> {
         let text = |path: &Path| path.to_str().map(Arc::<str>::from);
         let (Some(link), Some(release)) = (text(&served.link), text(&served.release)) else {
@@ -138,12 +137,12 @@ impl Sites {
         self.by_link.get(link).is_some_and(|site| site.coming.is_some())
     }
 
-    /// Returns the release that serves an application, apart from a deployment.
+    /// Returns the release in service of an application.
     pub(super) fn release(&self, link: &str) -> Option<&Arc<str>> {
         self.by_link.get(link).map(|site| &site.release)
     }
 
-    /// Returns the link of the application that a path names: by the link, its directory, or a release that is served.
+    /// Returns the link of the application at a path: the link itself, its directory, or a release that gets requests.
     pub(super) fn link_of(&self, path: &Path) -> Option<Arc<str>> {
         let path = path.to_str()?;
         if let Some((link, _)) = self.by_link.get_key_value(path) {
@@ -158,7 +157,7 @@ impl Sites {
             .map(|(link, _)| Arc::clone(link))
     }
 
-    /// Forgets a release that is gone.
+    /// Forgets a deleted release.
     pub(super) fn forget(&mut self, link: &str, gone: &str) {
         match self.by_link.get_mut(link) {
             Some(site) if *site.release == *gone => drop(self.by_link.remove(link)),

@@ -1,22 +1,22 @@
-//! Whether a low request begins when several workers want that at once.
+//! Decides which low requests begin when several workers want to begin one at once.
 //!
-//! A worker stores its claim in its page, and then looks at the pages of all. One that claims later sees this claim, so
-//! two can't both miss the other. Of two that see each other, the lower slot stays. The other one may have looked
-//! before this claim was there, and begin: the lower slot looks again until that is decided.
+//! A worker stores its claim in its page, and then reads the pages of all workers. A later claimant sees this claim, so two
+//! workers can't both miss each other. If both see each other, the lower slot wins. The higher slot may have read the pages
+//! before this claim was stored, and begin. So the lower slot reads again until the higher one has decided.
 
 use super::Load;
 use forkyard_scoreboard::lanes::Mark;
 
-/// What a worker with a claim does.
+/// The next action of a worker with a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Begin,
-    /// A claim of a higher slot is not decided. A worker that looks too often withdraws: the other one may be dead.
+    /// A claim of a higher slot is undecided. A worker that looks too often withdraws, because the other one may be dead.
     LookAgain,
     Withdraw,
 }
 
-/// Returns what the worker of the slot `own` does. `marks`: by slot, looked at after it stored its claim.
+/// Returns the next action of the worker in the slot `own`. `marks`: by slot, read after the worker stored its claim.
 pub fn judge(marks: impl IntoIterator<Item = Mark>, own: usize, total: u32, reserve: u32) -> Verdict {
     let (mut high, mut sure, mut open) = (0_u32, 0_u32, 0_u32);
     for (slot, mark) in marks.into_iter().enumerate() {

@@ -5,7 +5,7 @@ use fastcgi::Params;
 use forkyard_config::{LaneRule, Lanes};
 use wildmatch::WildMatchPattern;
 
-/// The parameter with which a web server gives a request its lane.
+/// A web server names the request's lane in this parameter.
 pub(crate) const PARAM: &[u8] = b"LANE";
 
 /// Only the star is special: URIs have question marks.
@@ -27,7 +27,7 @@ struct Rule {
     agent: Vec<Pattern>,
 }
 
-/// A pattern of the path, or of the path with the query.
+/// A pattern for the path, or for the path with its query.
 #[derive(Debug)]
 struct Uri {
     pattern: Pattern,
@@ -50,7 +50,7 @@ impl Classes {
         }
     }
 
-    /// Returns the lane of a request. The web server's word counts before the rules.
+    /// Returns the lane of a request. The web server's parameter overrides the rules.
     pub(crate) fn lane(&self, params: &Params) -> Lane {
         let told = params.get(PARAM).and_then(Lane::from_name);
         told.unwrap_or_else(|| self.by_rules(params))

@@ -1,7 +1,7 @@
-//! Lanes: classes of requests in one pool, and which request a free worker begins.
+//! Lanes divide the requests of one pool into classes, and decide which request a free worker begins.
 //!
-//! People wait for requests of high lanes. Low lanes take the remaining workers, except for a reserve of idle
-//! workers: the next person finds one.
+//! People wait for requests of high lanes. Low lanes get the remaining workers, except for a reserve that stays idle for
+//! the next person.
 //!
 //! | a free worker begins | if |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | a high request | one waits |
 //! | a low request | no low one runs, or the reserve stays idle after it |
 //!
-//! Among the lanes of a class, the one begins that has had the least time for its weight.
+//! Among the lanes of a class, the lane with the least time for its weight is next.
 
 mod claim;
 mod classes;
@@ -28,10 +28,10 @@ pub use forkyard_scoreboard::reserve::Reserve;
 pub(crate) use queues::LaneQueues;
 pub use shares::Shares;
 
-/// How many workers low lanes have in any case.
+/// Low lanes always get this many workers.
 const FLOOR: u32 = 1;
 
-/// Returns the lane's part of the time, against the other lanes of its class.
+/// Returns the lane's part of the time relative to the other lanes of its class.
 fn weight(lane: Lane) -> u32 {
     match lane {
         Lane::First | Lane::People => 4,
@@ -54,12 +54,12 @@ impl<T> PerLane<T> {
     }
 }
 
-/// What a pool's workers do.
+/// The number of a pool's busy workers, by class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Workers that have a high request.
+    /// Workers with a high request.
     pub high: u32,
-    /// Workers that have a low one.
+    /// Workers with a low request.
     pub low: u32,
     pub total: u32,
     /// Workers that low requests leave idle.
@@ -73,14 +73,14 @@ impl Load {
         self.low == 0 || with_it.saturating_add(self.reserve) <= self.total
     }
 
-    /// Whether high requests have all workers except the floor of low ones. People have a single worker
-    /// first.
+    /// Whether the next free worker is the last one for low requests. A pool with a single worker has no such floor: people
+    /// come first.
     fn owes_low(self) -> bool {
         self.total > FLOOR && self.low < FLOOR && self.high.saturating_add(FLOOR) >= self.total
     }
 }
 
-/// Returns the lane whose oldest request a free worker begins. `None`: none waits, or none may begin.
+/// Returns the lane to take a request from. `None`: no request waits, or none may begin.
 pub fn next(waits: &PerLane<bool>, load: Load, shares: &Shares) -> Option<Lane> {
     let high = shares.least(waits, Lane::is_high);
     let low = shares.least(waits, |lane| !lane.is_high());

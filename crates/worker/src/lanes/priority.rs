@@ -1,12 +1,12 @@
 //! The priority of low requests on the processors (nice(2)).
 //!
-//! Nice values count only among the processes of one control group for processors, or of one session if the kernel
-//! groups sessions (autogroup, sched(7)).
+//! The kernel compares nice values only within one control group for processors, or within one session if it groups
+//! sessions (autogroup, sched(7)).
 
 use forkyard_sys::identity;
 use std::fs;
 
-/// How much lower the priority of low requests is.
+/// Low requests get a nice value that is higher by this.
 const LOWER: i32 = 10;
 
 /// A worker's priorities.
@@ -28,7 +28,7 @@ impl Priority {
         }
     }
 
-    /// Whether low requests give way to others.
+    /// Whether a lower priority makes low requests yield to other workers' requests.
     pub(super) fn works(&self) -> bool {
         self.may_change && !is_alone_in_its_group()
     }
@@ -49,7 +49,7 @@ impl Priority {
     }
 }
 
-/// Whether the kernel compares this process only with its session's processes, none of which is another worker.
+/// Whether the kernel compares this process only with its own session, which contains no other worker.
 fn is_alone_in_its_group() -> bool {
     let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let is_session_leader = identity::leads_session();
@@ -57,7 +57,7 @@ fn is_alone_in_its_group() -> bool {
     is_session_leader && is_grouped && !has_group(&text("/proc/self/cgroup"), &text)
 }
 
-/// Whether a process is in a control group for processors, by the text of /proc/self/cgroup.
+/// Whether a process is in a control group for processors. `own`: the text of /proc/self/cgroup.
 fn has_group(own: &str, text: &dyn Fn(&str) -> String) -> bool {
     own.lines().any(|line| {
         let mut parts = line.splitn(3, ':').skip(1);

@@ -1,5 +1,5 @@
-//! A worker's side of the lanes. It looks at a request without reading it, and parks one that may not begin in the queue
-//! of its lane; a worker without work takes it from there.
+//! The lanes as seen by a worker. The worker peeks at a request, without consuming it. If the request may not begin, the
+//! worker parks it in its lane's queue, where a worker without work takes it.
 
 use super::classes::Classes;
 use super::priority::Priority;
@@ -20,27 +20,27 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A request whose parameters are longer is never parked.
+/// Requests with longer parameters are never parked.
 const PEEKED_BYTES: usize = 16 * 1024;
-/// More would use up the descriptors that the kernel lets a user send.
+/// The kernel limits a user's descriptors in transit, and more parked connections would use them up.
 const MOST_PARKED: usize = 1_024;
-/// So many connections are sorted before a high request begins, which may not be the first of its kind.
+/// After this many sorted connections a high request begins, even if an older one is parked.
 const SORTED_FOR_HIGH: usize = 64;
-/// So many are sorted before a low request begins: people may wait behind them.
+/// After this many sorted connections a parked request of any lane may begin. Until then, people may wait further behind.
 const SORTED_FOR_LOW: usize = 1_024;
-/// How often an idle worker looks whether parked requests may begin.
+/// The interval at which an idle worker checks whether parked requests may begin.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// A claim that is not decided after so many looks is withdrawn: the worker of the other one may be dead.
+/// A worker withdraws its claim after this many looks, because the competing worker may be dead.
 const MOST_LOOKS: usize = 1_000;
 
-/// What a look at a request shows.
+/// The result of peeking at a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peeked {
-    /// Nothing was sent.
+    /// The client has sent nothing.
     Silent,
     /// Its lane.
     Lane(Lane),
-    /// A request whose parameters are not complete, or none.
+    /// Incomplete parameters, or no request at all.
     Unknown,
 }
 
@@ -71,14 +71,14 @@ pub(crate) struct LaneQueues {
     classes: Classes,
     peeked: Box<[u8]>,
     responder: Responder,
-    /// The operator's number of workers that stay idle.
+    /// The configured number of workers that stay idle.
     reserve: Option<u32>,
     most_parked: usize,
     own: usize,
     priority: Priority,
-    /// The lane of the present request, and when the worker took it.
+    /// The lane of the present request, and its start.
     present: Option<(Lane, Tick)>,
-    /// The present request comes from the queue of its lane.
+    /// The present request was parked.
     is_taken: bool,
     /// The present request is refused.
     is_refused: bool,
@@ -87,7 +87,7 @@ pub(crate) struct LaneQueues {
 }
 
 impl LaneQueues {
-    /// `None`: the pool has no lanes.
+    /// Returns `None` if the pool has no lanes.
     pub(crate) fn new(
         settings: &Settings,
         ends: Option<[OwnedFd; 4]>,
@@ -117,7 +117,7 @@ impl LaneQueues {
         })
     }
 
-    /// Where the requests of high lanes wait.
+    /// Returns the queues of the high lanes.
     pub(crate) fn high_ends(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let high = Lane::ALL.into_iter().filter(|lane| lane.is_high());
         high.map(|lane| self.out(lane))
@@ -127,7 +127,7 @@ impl LaneQueues {
         self.ends[lane.out_end()].as_fd()
     }
 
-    /// Looks at a connection's request.
+    /// Finds the lane of a connection's request, which stays in the socket.
     pub(crate) fn peek(&mut self, connection: &Connection) -> Peeked {
         let count = match peek(connection.socket(), &mut self.peeked) {
             Ok(Progress::WouldBlock) => return Peeked::Silent,
@@ -162,22 +162,22 @@ impl LaneQueues {
         self.high_ends().any(|end| unread(end) > 0)
     }
 
-    /// Whether so many connections were sorted that a high request begins.
+    /// Whether the worker has sorted enough connections to begin a high request.
     pub(crate) fn has_sorted_enough(&self) -> bool {
         self.sorted >= SORTED_FOR_HIGH
     }
 
-    /// Whether so many connections were sorted that any parked request begins.
+    /// Whether the worker has sorted enough connections to begin any parked request.
     pub(crate) fn has_sorted_most(&self) -> bool {
         self.sorted >= SORTED_FOR_LOW
     }
 
-    /// Whether the present request comes from the queue of its lane. Says so once.
+    /// Whether the present request was parked. Returns `true` only once.
     pub(crate) fn take_is_taken(&mut self) -> bool {
         std::mem::take(&mut self.is_taken)
     }
 
-    /// Whether the present request is refused. Says so once.
+    /// Whether the present request is refused. Returns `true` only once.
     pub(crate) fn take_is_refused(&mut self) -> bool {
         std::mem::take(&mut self.is_refused)
     }
@@ -187,7 +187,7 @@ impl LaneQueues {
         self.present.is_some_and(|(lane, _)| !lane.is_high())
     }
 
-    /// Parks a connection whose request has waited since `since`. Returns whether it worked: the queue may be full.
+    /// Parks a connection with a request that waits since `since`. Returns `false` if the queue is full.
     pub(crate) fn park(
         &mut self,
         page: &Page,
@@ -216,7 +216,7 @@ impl LaneQueues {
         send_with(self.ends[lane.index()].as_fd(), &note.encode(), &[socket]).is_ok()
     }
 
-    /// Refuses the present request: too many of its lane wait.
+    /// Marks the present request as refused, because the queue of its lane is full.
     pub(crate) fn refuse(&mut self, lane: Lane) {
         self.is_refused = true;
         self.mapping.pages().refused(lane);
@@ -234,14 +234,14 @@ impl LaneQueues {
         }
     }
 
-    /// Counts the present request, whose wait is known now.
+    /// Counts the present request and its wait.
     pub(crate) fn count(&self, waited: Duration) {
         if let Some((lane, _)) = self.present {
             self.mapping.pages().begun(lane, waited);
         }
     }
 
-    /// Counts the wait of the present request. Returns the bound if the queue of its lane stands.
+    /// Counts the wait of the present request. Returns the bound if the queue of its lane is a standing queue.
     pub(crate) fn standing(&self, waited: Duration, usual: Duration, now: Tick) -> Option<Bound> {
         let (lane, _) = self.present?;
         self.mapping.pages().standing(lane, waited, usual, now)
@@ -266,7 +266,7 @@ impl LaneQueues {
         self.priority.set(false);
     }
 
-    /// Takes back the credit of a lane that had no requests.
+    /// Takes back the credit that a lane gathered without requests.
     fn wake(&self, page: &Page, lane: Lane) {
         let mut active = PerLane::default();
         for other in Lane::ALL {
@@ -293,7 +293,7 @@ impl LaneQueues {
         self.mapping.pages().marks(board.header(), board.slots())
     }
 
-    /// The time of each lane, with that of running requests.
+    /// Returns the time of each lane, including running requests.
     fn shares(&self, page: &Page, now: Tick) -> Shares {
         let pages = self.mapping.pages();
         let mut shares = Shares::default();
@@ -333,7 +333,7 @@ impl LaneQueues {
         load
     }
 
-    /// A high request found no idle worker.
+    /// Raises the automatic reserve, because a high request found no idle worker.
     pub(crate) fn high_waited(&self, page: &Page, now: Tick) {
         if self.reserve.is_some() {
             return;
@@ -365,7 +365,7 @@ impl LaneQueues {
         }
     }
 
-    /// Takes the parked request that begins next. `None`: none may.
+    /// Takes the next parked request. `None`: none may begin.
     pub(crate) fn take(&mut self, page: &Page, now: Tick, latest: Tick) -> Option<Parked> {
         let mut waits = self.waits();
         while waits != PerLane::default() {
@@ -403,7 +403,7 @@ impl LaneQueues {
         None
     }
 
-    /// Claims the right to begin a low request.
+    /// Claims the right to begin a low request, and returns whether this worker got it.
     fn claim(&self, page: &Page, now: Tick) -> bool {
         let pages = self.mapping.pages();
         pages.mark(self.own, Mark::Claims, now);

@@ -1,4 +1,4 @@
-//! How much time each lane has had.
+//! The time that each lane has used.
 
 use super::{Lane, PerLane, weight};
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    /// Counts time that a request of the lane kept a worker busy, in parts while it runs.
+    /// Counts busy time of a lane's request. A running request may be counted in parts.
     pub fn pay(&mut self, lane: Lane, busy: Duration) {
         let paid = self.paid.get_mut(lane);
         *paid = paid.saturating_add(busy / weight(lane));
@@ -24,7 +24,7 @@ impl Shares {
         *self.paid.get_mut(lane) = paid;
     }
 
-    /// Takes back the credit of a lane that had no requests. `active`: the lanes that have some.
+    /// Takes back the credit that a lane gathered without requests. `active`: the lanes with requests.
     pub fn wake(&mut self, lane: Lane, active: &PerLane<bool>) {
         let others = |other: Lane| other != lane && other.is_high() == lane.is_high();
         if let Some(least) = self.least(active, others) {
@@ -34,7 +34,7 @@ impl Shares {
         }
     }
 
-    /// Returns the waiting lane of the wanted ones with the least time for its weight.
+    /// Returns the wanted lane with a waiting request and the least time for its weight.
     pub(super) fn least(&self, waits: &PerLane<bool>, is_wanted: impl Fn(Lane) -> bool) -> Option<Lane> {
         let candidates = Lane::ALL.into_iter();
         let candidates = candidates.filter(|lane| *waits.get(*lane) && is_wanted(*lane));

@@ -1,4 +1,4 @@
-//! Which of the connections that a worker finds begin a request, in a pool with lanes.
+//! Decides for each connection that a worker accepts whether its request begins, in a pool with lanes.
 
 use super::LaneQueues;
 use super::queues::{Outlook, Peeked};
@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 impl Acceptor {
-    /// Returns a connection whose request begins now. Another one is parked, or held if nothing was sent.
+    /// Returns the connection if its request begins now. Otherwise parks it, or holds it if the client has sent nothing.
     pub(crate) fn sort(
         &mut self,
         service: &mut Service,
@@ -78,13 +78,13 @@ impl Acceptor {
         Some(Work::Connection(connection))
     }
 
-    /// How long the worker may sleep, with parked requests in mind; `None`: until it has work.
+    /// How long parked requests let the worker sleep; `None`: until it has work.
     pub(crate) fn parked_allow(&self, service: &Service, now: Tick) -> Option<Duration> {
         let outlook = self.lanes.as_ref()?.outlook(&service.page, now);
         outlook.may_sleep_for()
     }
 
-    /// Wakes another worker if requests are parked: this one leaves.
+    /// Wakes another worker for the parked requests, because this one leaves.
     pub(crate) fn leave_parked(&self, service: &Service) {
         let lanes = self.lanes.as_ref();
         if lanes.is_some_and(|lanes| lanes.outlook(&service.page, clock::now()) != Outlook::Nothing) {
