@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = "forkyard";
 
-/// A daemon whose pools with `runtime = "rust"` are served by functions of this program.
+/// A daemon. Functions of this program serve its pools with `runtime = "rust"`.
 ///
 /// ```no_run
 /// use forkyard::{Request, Server};
@@ -78,7 +78,7 @@ impl Server {
 
     /// Runs the daemon until it receives a signal or command to stop, as `forkyard run` does.
     ///
-    /// Pools with `status_listen` and pools of other runtimes need forkyard's programs, beside this program or in
+    /// Pools with `status_listen` and pools of other runtimes need forkyard's programs, in this program's directory or in
     /// `PATH`.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Server {
             inherited,
         )
         .map_err(|error| {
-            // Without a log, lines go to standard error, where the caller prints the error.
+            // If the log can't be opened, lines go to standard error, where the caller prints the error.
             if !is_seen && !matches!(error, RunError::Log(_)) {
                 log::error!("{error}");
             }

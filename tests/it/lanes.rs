@@ -212,7 +212,7 @@ fn php() -> &'static Application {
     &APPLICATIONS[0]
 }
 
-/// A single worker of a low lane begins its requests in the order in which they came, on new and on kept connections.
+/// A single worker of a low lane begins its requests in order of arrival, on new and on kept connections.
 #[test]
 fn the_order_within_a_lane_stays() {
     let settings = format!("pm = \"static\"\nmax_children = 2\nlane_extra = false\n{BOTS}");
@@ -378,7 +378,7 @@ fn too_many_bots_are_refused() {
     parked.into_iter().for_each(answered);
 }
 
-/// A parked request whose client has left does not begin.
+/// A parked request does not begin after its client has left.
 #[test]
 fn parked_requests_that_nobody_waits_for_do_not_begin() {
     let settings = format!("pm = \"static\"\nmax_children = 2\nlane_extra = false\n{BOTS}");
@@ -417,7 +417,7 @@ fn a_person_waits_for_one_bot_in_a_pool_of_one_worker() {
     bots.into_iter().for_each(answered);
 }
 
-/// The operator's mistakes, with what is right.
+/// The operator's mistakes, with their remedies.
 #[test]
 fn wrong_lanes_are_named() {
     for (settings, application, expected) in [

@@ -12,8 +12,8 @@ mod workers;
 use crate::support::prelude::*;
 use std::os::unix::fs::{lchown, symlink};
 
-/// An application that answers with the release of its start file, that of a file which it loads later, and its
-/// working directory's.
+/// An application that answers with three releases: of its start file, of a file that it loads later, and of its working
+/// directory.
 pub(super) struct Application {
     pub(super) name: &'static str,
     pub(super) runtime: &'static str,
@@ -186,7 +186,7 @@ impl Shop {
         Some(target.display().to_string())
     }
 
-    /// What the application answers for its start file below a directory.
+    /// Returns the application's answer for its start file below a directory.
     fn answer_at(&self, directory: &str) -> String {
         let root = self.daemon.dir.join(directory);
         let params = Params::get(&root, self.application.files[0].0, "");
@@ -322,7 +322,7 @@ fn a_master_that_is_killed_or_replaced_keeps_the_release() {
         assert_eq!(code, Some(0), "{text}");
         process::wait_for_end(next.min(master));
         shop.assert_serves("2", &[]);
-        // A later release is known although no link names the one that serves.
+        // A later release is known, although no link names the serving release.
         let (code, text) = shop.deploy(&[&shop.release("1")]);
         assert_eq!(code, 0, "{text}");
         shop.assert_serves("1", &[]);
@@ -346,7 +346,7 @@ fn a_pool_whose_release_was_deleted_gets_what_the_link_names() {
             let (code, text) = shop.deploy(&[&shop.release("2"), "--wait"]);
             assert_eq!(code, 0, "{name}: {text}");
             shop.assert_serves("2", &[]);
-            // Nothing changes while the link names the same directory.
+            // The link still names the deleted release, so requests get an error.
             fs::remove_dir_all(shop.release("2")).expect("remove");
             let ask = || {
                 let params = Params::get(&shop.daemon.dir.join("current"), application.files[0].0, "");

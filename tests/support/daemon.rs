@@ -40,7 +40,7 @@ pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
     )
 }
 
-/// A pool's tables; what the settings leave out is the usual: a socket below the directory, one worker, `www-data`.
+/// Returns a pool's tables. Defaults: a socket below the directory, one worker, `www-data`.
 pub fn pool(dir: &Path, name: &str, settings: &str, application: &str) -> String {
     let mut text = format!("[pool.{name}]\n");
     if !settings.lines().any(|line| line.starts_with("pm")) {
@@ -136,7 +136,7 @@ impl Daemon {
         Daemon::start(|dir| pool(dir, "www", settings, &application))
     }
 
-    /// What a command writes to its standard output.
+    /// Returns a command's standard output.
     pub fn shown(&self, arguments: &[&str]) -> String {
         text_of(&self.run(arguments).stdout)
     }

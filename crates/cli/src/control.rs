@@ -26,7 +26,7 @@ pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const TAKEOVER_LOOK: Duration = Duration::from_millis(50);
 
-/// How long the status may take: that of thousands of pools needs less.
+/// The timeout of a status. Thousands of pools need less.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The timeout for reading a process's memory, and the one after a first timeout.
@@ -164,7 +164,7 @@ pub(super) fn status(daemon: &Daemon, wanted: &StatusArguments) -> ExitCode {
     }
 }
 
-/// Adds the last two weeks of named pools. An older daemon and an owner's socket have none.
+/// Adds the last two weeks of named pools. An older daemon or an owner's socket can't report them.
 fn ask_periods(daemon: &Daemon, wanted: &[String], status: &mut Status) {
     for pool in status.pools.iter_mut().filter(|pool| wanted.contains(&pool.name)) {
         let request = Request::Periods {
@@ -225,7 +225,7 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
     })
 }
 
-/// Returns an error if one of these pools doesn't exist.
+/// Returns an error if a wanted pool doesn't exist.
 pub(super) fn missing(status: &Status, wanted: &[String]) -> Option<CommandOutcome> {
     let is_skipped = |name: &String| status.skipped.iter().any(|one| one.pool.as_ref() == Some(name));
     let is_missing =
@@ -288,7 +288,7 @@ fn ask_wanted(daemon: &Daemon, wanted: &StatusArguments) -> Result<Status, Comma
 
 fn answer_at(socket: &Path, request: &Request) -> Result<Answer, CommandOutcome> {
     let answer = match request {
-        // A master that is stopped does not answer. Orders take as long as they take.
+        // A suspended master does not answer, so the status has a timeout. Orders have none.
         Request::Status { .. } => Conversation::begin(socket)
             .and_then(|daemon| daemon.with_patience(STATUS_PATIENCE))
             .and_then(|mut daemon| daemon.ask(request)),

@@ -31,7 +31,7 @@ pub enum CronError {
 /// Checks an expression.
 ///
 /// # Errors
-/// Says in a line what is wrong.
+/// Describes the mistake in one line.
 pub fn check(cron: &str) -> Result<(), CronError> {
     parse(cron, "UTC").map(|_| ())
 }

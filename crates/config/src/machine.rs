@@ -41,8 +41,8 @@ impl Resources {
     }
 }
 
-/// `own`: the text of /proc/self/cgroup; `meminfo`, `pressure`: those of /proc/meminfo and /proc/pressure/memory;
-/// `parallel`: the processors that this process may use; `read`: reads a file below the cgroup root.
+/// `own`, `meminfo`, `pressure`: the texts of /proc/self/cgroup, /proc/meminfo and /proc/pressure/memory; `parallel`: the
+/// processors that this process may use; `read`: reads a file below the cgroup root.
 pub(super) fn resources(
     [own, meminfo, pressure]: [&str; 3],
     parallel: usize,
@@ -80,7 +80,7 @@ fn quota(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<f64> {
     quotas.min_by(f64::total_cmp)
 }
 
-/// Returns the memory of the nearest cgroup with a count, without files that nobody used lately.
+/// Returns the memory of the nearest cgroup with a count, without files that were not used lately.
 fn used_by_group(own: &str, read: &dyn Fn(&str) -> Option<String>) -> Option<u64> {
     let files = control_groups::files(own, "memory", ["memory.current", "memory.usage_in_bytes"]);
     files.iter().find_map(|file| {

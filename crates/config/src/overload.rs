@@ -47,7 +47,7 @@ pub enum Abandoned {
     #[default]
     Run,
     Skip,
-    /// As `Skip`. A half-closed TCP connection from another machine counts as left, too.
+    /// Like `Skip`, but a half-closed TCP connection from another machine also counts as left.
     SkipHalfClosed,
     /// All requests run. Counts the requests that `Skip` would skip.
     Count,

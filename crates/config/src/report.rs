@@ -150,7 +150,7 @@ impl<'f> Report<'f> {
         Report::new(diagnostics, None, "")
     }
 
-    /// For a table whose keys are reported with their full path.
+    /// Reports a table's keys with their full path.
     pub(super) fn table(diagnostics: &'f mut Diagnostics, table: &str) -> Report<'f> {
         Report::new(diagnostics, None, &format!("{table}."))
     }
@@ -247,7 +247,7 @@ impl<'f> Report<'f> {
         self.error(location, key, Kind::Missing { write: write.into() });
     }
 
-    /// Returns what is written. Adds an error if nothing is.
+    /// Returns the written value. Adds an error if the field is absent.
     pub(super) fn require<'d, T>(
         &mut self,
         field: &'d Field<T>,

@@ -77,7 +77,7 @@ forms! {
     LaneReserve(Option<i64>),
 }
 
-/// A number whose range is checked where it is resolved.
+/// A number. The resolving code checks its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Whole(pub(super) i64);
 
@@ -250,7 +250,7 @@ pub(super) fn manager(text: &str) -> Option<Manager> {
     any_case(text, &MANAGERS)
 }
 
-/// Defines what a type's value is expected to be, for messages, and which values it takes.
+/// Defines a type's values, and their description for messages.
 macro_rules! form {
     ($type:ident, $expected:expr, $($written:pat => $value:expr),+ $(,)?) => {
         impl Parse for $type {

@@ -7,8 +7,8 @@ use super::reply::Reply;
 
 /// Encodes STDOUT, STDERR and END_REQUEST records into one buffer, so that a short answer needs one write.
 ///
-/// Content is collected in an open record, whose header is filled in when the other stream, the end or a write closes
-/// the record.
+/// Content is collected in an open record. Content of the other stream, the end or a write closes the record, and fills in
+/// its header.
 #[derive(Debug)]
 pub struct Output {
     buffer: Vec<u8>,
@@ -65,7 +65,7 @@ impl Output {
         self.append(RecordType::Stderr, bytes)
     }
 
-    /// Ends the answer with END_REQUEST, for which there is always room. Idempotent.
+    /// Ends the answer with END_REQUEST, which always has room. Idempotent.
     ///
     /// Sends no empty STDOUT or STDERR record (section 5.3), like php-fpm: on a kept connection nginx takes an empty
     /// STDOUT record for the end of the answer, even if bytes of its Content-Length are missing.

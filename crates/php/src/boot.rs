@@ -228,7 +228,7 @@ impl<'p> Boot<'p> {
         exit_now(code)
     }
 
-    /// Rewinds the process after a request whose end is complete for all observers. Returns if the process must exit
+    /// Rewinds the process after a request, once its end is complete for all observers. Returns if the process must exit
     /// instead.
     fn rewind(&mut self) {
         let Role::Worker(serving) = &mut self.role else {
@@ -242,7 +242,7 @@ impl<'p> Boot<'p> {
             Ok(None) => return serving.give_up(None),
             Err(why) => return serving.give_up(Some(why)),
         }
-        // SAFETY: `survivors` found one thread, and the script's frames are those of its first call for a request.
+        // SAFETY: `survivors` found one thread, and the script's frames belong to its first call for a request.
         unsafe { self.booted.rewind() }
     }
 
@@ -444,7 +444,7 @@ unsafe extern "C" fn next(
 unsafe extern "C" fn take(context: *mut c_void, resume: Resume) {
     // SAFETY: see `run`.
     let boot = unsafe { &*context.cast::<Boot<'_>>() };
-    // SAFETY: the process was forked with one thread, this one; the boot lives as long as the process.
+    // SAFETY: the process was forked with one thread, this one; the boot lives until the process exits.
     if let Err(error) = unsafe { boot.booted.take(resume, context) } {
         log::error!("worker failed to initialize: {error}");
         exit_now(EXIT_START_FAILED)

@@ -38,11 +38,11 @@ const UP: u32 = 1 << 31;
 const CANDIDATE: u32 = 1 << 30;
 const REASON: u32 = 0b111 << TIMESTAMP_BITS;
 const CROWDED: u32 = REASON;
-/// The number of [`RestartReason::ReleaseGone`] is that of Crowded.
+/// [`RestartReason::ReleaseGone`] and Crowded have the same number, so another bit distinguishes them.
 const RELEASE_GONE: u32 = CANDIDATE | REASON;
 const SLOT: u32 = !(UP | CANDIDATE | REASON);
 
-/// Low bits of the monotonic clock in milliseconds: 37 hours, half of which can be compared.
+/// Low bits of the monotonic clock in milliseconds. They wrap after 37 hours, and compare times up to half of that apart.
 const TIMESTAMP_BITS: u32 = 27;
 const TIMESTAMP: u64 = (1 << TIMESTAMP_BITS) - 1;
 

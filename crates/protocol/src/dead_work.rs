@@ -1,27 +1,27 @@
-//! Requests that did not begin, because nobody would get their answer or too many wait.
+//! Requests that did not begin, because their answer would come too late or too many requests wait.
 
 use serde::{Deserialize, Serialize};
 
-/// What is counted.
+/// A reason for counting a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeadCount {
-    /// The client had left: no answer.
+    /// The client had left. No answer.
     Abandoned,
-    /// Its time, REQUEST_TIMEOUT, was as good as over: 503.
+    /// Its time, REQUEST_TIMEOUT, was almost over. Answered with 503.
     Deadline,
-    /// It had waited longer than `max_request_queue_time`: 504.
+    /// It had waited longer than `max_request_queue_time`. Answered with 504.
     QueueTime,
-    /// All requests waited too long: 503.
+    /// All requests waited too long. Answered with 503.
     Overload,
-    /// One of the above for a php-fpm configuration: the request ran.
+    /// One of the above with a php-fpm configuration, which lets the request run.
     Ran,
-    /// REQUEST_START or REQUEST_TIMEOUT without a meaning: the request ran.
+    /// REQUEST_START or REQUEST_TIMEOUT was invalid. The request ran.
     Nonsense,
 }
 
 /// The number of counts.
 pub const COUNTS: usize = 6;
-/// The first of them are the reasons why a request did not begin.
+/// In this many cases, the first ones, the request did not begin.
 pub const REASONS: usize = 4;
 
 impl DeadCount {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub const MINUTES: u64 = 60;
 /// The minutes of ended generations are kept by tens: each pool then has at most seven.
 pub const COARSE: u64 = 10;
-/// The upper bounds of the classes of waits, in milliseconds. The last class has none.
+/// The upper bounds of the classes of waits, in milliseconds. The last class is unbounded.
 pub const BOUNDS_MILLIS: [u64; WAITS - 1] = [1, 10, 50, 100, 250, 1_000, 5_000];
 pub const WAITS: usize = 8;
 
@@ -85,7 +85,7 @@ impl History {
         other.minutes.iter().for_each(|minute| self.add_minute(minute));
     }
 
-    /// Drops what is older than an hour, and keeps the rest by tens of minutes.
+    /// Drops minutes older than an hour, and merges the others by ten minutes.
     pub fn coarsen(&mut self, now: u64) {
         for minute in std::mem::take(&mut self.minutes) {
             if is_recent(&minute, now) {
@@ -98,7 +98,7 @@ impl History {
         }
     }
 
-    /// Returns all tens of minutes of which no minute is lost yet, up to the present one, which is not complete.
+    /// Returns the periods of ten minutes with all their minutes, and the present, incomplete one.
     pub fn tens(&self, now: u64) -> Vec<Minute> {
         let mut tens = History::default();
         for minute in &self.minutes {

@@ -29,7 +29,7 @@ pub struct InspectRequest {
     pub number: u64,
     /// The application's root, as named by the request.
     pub root: PathBuf,
-    /// The link whose release the root is or was. `None`: the inspector looks for one.
+    /// The link that names or named the root as its release. `None`: the inspector looks for a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<PathBuf>,
 }
@@ -92,8 +92,8 @@ pub struct FoundApplication {
     pub restart: Option<(i128, u64)>,
     /// `always_restart.txt` exists.
     pub always_restart: bool,
-    /// The link to the application's release in service, in a directory without links, if the pool has releases. The
-    /// root is what it names now, or a release that the question names.
+    /// The link to the application's release in service, in a directory without links, if the pool has releases. The root is
+    /// the link's target, or a release that the question names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<PathBuf>,
     /// The deployed version: the first line of `REVISION`, or the name of a directory in `releases`.
@@ -101,7 +101,7 @@ pub struct FoundApplication {
     pub revision: Option<String>,
 }
 
-/// Where an HTTP server program listens.
+/// The way to learn an HTTP server program's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Handshake {
@@ -112,14 +112,14 @@ pub enum Handshake {
     Socket,
 }
 
-/// Where a Python or Ruby application is loaded.
+/// The process that loads a Python or Ruby application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Preload {
-    /// In the preloader, or in each worker if loading leaves a connection open.
+    /// The preloader, or each worker if loading leaves a connection open.
     #[default]
     Auto,
-    /// In the preloader that forks the workers.
+    /// The preloader that forks the workers.
     Always,
     Never,
 }

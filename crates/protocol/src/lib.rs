@@ -2,7 +2,7 @@
 //! descriptors or system calls.
 //!
 //! Between processes of the daemon:
-//! * [`router`]: master and router. [`channel`]: router and worker. [`reason`]: why one of them refused something.
+//! * [`router`]: master and router. [`channel`]: router and worker. [`reason`]: why one process refused something.
 //! * [`inspector`]: router or master, and directory inspector.
 //! * [`preloader`]: master and preloader. [`stack`]: where workers keep their call stacks.
 //! * [`accept_notify`], [`start_failure`]: from workers to the master. [`stop_pipe`]: from the master to a worker.

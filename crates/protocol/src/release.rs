@@ -18,10 +18,10 @@ pub struct PoolReleases {
     pub under_way: Option<UnderWay>,
     /// The result of the last deployment since the pool's start.
     pub last: Option<Deployment>,
-    /// Requests of the present workers' generations whose script is in no release.
+    /// Requests for a script in no release, in the generations that have workers.
     #[serde(default)]
     pub outside: u64,
-    /// The releases that have workers, each once.
+    /// The releases with workers, each once.
     pub workers: Vec<ReleaseWorkers>,
 }
 
@@ -37,19 +37,19 @@ pub struct ReleaseWorkers {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderWay {
     pub release: PathBuf,
-    /// The part of the requests that the new release gets; 0: it is tried.
+    /// The new release's percentage of the requests. 0 during its trial.
     pub percent: u8,
-    /// The requests that the new release has answered in this step, and that had others of the old release beside them.
+    /// Requests that the new release has answered in this step, while the old release answered others for comparison.
     pub compared: u64,
     /// The release of the deployment that waits for this one.
     pub waiting: Option<PathBuf>,
     /// When it began, in seconds since 1970.
     #[serde(default)]
     pub since: u64,
-    /// What the release before has answered since the new one gets requests.
+    /// The old release's answers since the new one gets requests.
     #[serde(default)]
     pub old: Answered,
-    /// What the new release has answered.
+    /// The new release's answers.
     #[serde(default)]
     pub new: Answered,
 }
@@ -68,12 +68,12 @@ pub struct Answered {
 pub struct Deployment {
     pub pool: String,
     pub release: PathBuf,
-    /// The release in service before.
+    /// The old release.
     pub before: Option<PathBuf>,
     pub outcome: Outcome,
-    /// Why the release before stays, with figures.
+    /// Why the old release stays, with figures.
     pub why: Option<String>,
-    /// What was decided on the way, such as steps without enough requests.
+    /// Other decisions during the deployment, such as a step without enough requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     pub took_ms: u64,

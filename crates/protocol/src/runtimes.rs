@@ -65,7 +65,7 @@ pub enum Calls {
     Unknown,
 }
 
-/// What the paths of a site lead to.
+/// The targets of a site's paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paths {
     /// Scripts with the ending .php, and files.
@@ -90,7 +90,7 @@ pub struct RuntimeTraits {
     pub paths: Paths,
     /// Whether a change of `tmp/restart.txt` replaces its processes.
     pub has_restart_file: bool,
-    /// Whether each worker starts a program, whose files a reload doesn't compare. The worker reports failed starts.
+    /// Whether each worker starts a program. A reload doesn't compare its files, and the worker reports failed starts.
     pub starts_from_disk: bool,
     /// Whether applications of an application pool can have it.
     pub is_for_many: bool,

@@ -23,7 +23,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The most connections. Above it, the one that has waited longest is closed.
+/// Above this many connections, the connection with the longest wait is closed.
 const MOST_CONNECTIONS: usize = 128;
 /// The timeout for receiving a request and for sending an answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ pub fn run(channel: OwnedFd) -> Result<(), Error> {
     reporter.serve()
 }
 
-/// The descriptors of every reporter, and those of a 503 responder.
+/// The descriptors of every reporter, and more descriptors of a 503 responder.
 type Descriptors = ([OwnedFd; DESCRIPTORS], Vec<OwnedFd>);
 
 fn receive(channel: &OwnedFd) -> Result<(Brief, Descriptors), Error> {
@@ -364,7 +364,7 @@ impl<'b> Reporter<'b> {
         }
     }
 
-    /// Writes and reads what it can. Returns `true` if there may be more to read.
+    /// Writes and reads without blocking. Returns `true` if there may be more to read.
     fn on_ready(&mut self, id: usize) -> bool {
         let Some(mut client) = self.clients.remove(&id) else {
             return false;
@@ -433,7 +433,7 @@ impl<'b> Reporter<'b> {
         if wait == Wait::Over {
             return Outcome::Over;
         }
-        // Single bytes don't extend the timeout. A client that has not sent a request has no longer timeout.
+        // Single bytes don't extend the timeout, and the timeout of a first request is not longer.
         let served = client.connection.served();
         let wait = match wait {
             Wait::Idle if served == 0 => Wait::Request,

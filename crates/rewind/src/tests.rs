@@ -22,7 +22,7 @@ const FAILED: i32 = 100;
 const LARGE: usize = 5 << 20;
 
 fn in_child(act: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child does not return, and only allocates from glibc, whose heap is consistent after a fork.
+    // SAFETY: the child does not return, and only allocates from glibc. Its heap is consistent after a fork.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let code = act();
@@ -92,7 +92,7 @@ unsafe extern "C" fn again(context: *mut libc::c_void) -> ! {
         unsafe { libc::_exit(code) }
     }
     let rewound = round.snapshot.outcome().unwrap_or_default();
-    // Leaks them: nobody owns them here.
+    // Leaks them, because they have no owner here.
     round.snapshot.take_kept().for_each(std::mem::forget);
     (round.disturb)(rewound.number, round.large);
     if let Err(failure) = round.snapshot.check() {
@@ -305,7 +305,7 @@ fn mappings_that_came_are_gone_without_a_look_at_the_list() {
     assert_eq!(code, OK);
 }
 
-/// Nothing else writes to the middle pages.
+/// No other code writes to the middle pages.
 static mut APART: [u64; 2048] = [0; 2048];
 
 #[test]

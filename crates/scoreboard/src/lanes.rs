@@ -15,7 +15,7 @@ const CODE: u64 = 0xff;
 const CLAIMS: u64 = 0x10;
 const NANOS_IN_MILLI: u64 = 1_000_000;
 
-/// What a worker does for the lanes.
+/// A worker's state, for the lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Mark {
     /// No request, or none that has begun.
@@ -46,7 +46,7 @@ impl<'a> LanePages<'a> {
         &self.words[index]
     }
 
-    /// Shows what the worker in a slot does since `now`.
+    /// Shows the state of the worker in a slot, since `now`.
     pub fn mark(&self, slot: usize, mark: Mark, now: Tick) {
         let code = match mark {
             Mark::Idle => 0,

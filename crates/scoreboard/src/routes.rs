@@ -1,8 +1,8 @@
 //! The routes of a slot with the most busy time: a row for each, and the sums of all others.
 //!
-//! A new route takes the row with the least weight, whose counts go to the others. Its weight goes on from there
-//! (Metwally, "Efficient computation of frequent and top-k elements in data streams", ICDT 2005), so a route that is
-//! busy stays, and the counts of a row are only of its route.
+//! A new route takes the row with the least weight, and adds that row's counts to the others. Its weight continues from
+//! there (Metwally, "Efficient computation of frequent and top-k elements in data streams", ICDT 2005), so a busy route
+//! stays, and a row only counts its own route.
 
 use super::layout::numbers as at;
 use super::numbers::Counters;
@@ -70,7 +70,7 @@ impl Routes<'_> {
         self.key(row.row) == row.key
     }
 
-    /// Returns the row of a route, which takes one if it has none. `key`: not 0, and the same for the same name.
+    /// Returns the row of a route. A route without a row takes one. `key`: not 0, and the same for the same name.
     pub fn row(&self, key: u64, name: &[u8]) -> RouteRow {
         let rows = 0..at::ROUTES;
         let found = rows.clone().find(|row| self.key(*row) == key);

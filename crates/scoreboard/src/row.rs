@@ -1,4 +1,5 @@
-//! A time's counts as a row of words: the last hour by minutes, and two weeks by tens of minutes and hours.
+//! The counts of a period as a row of words. The last hour has rows for minutes, and two weeks have rows for ten minutes and
+//! for hours.
 //!
 //! | half words | count |
 //! | --- | --- |
@@ -12,7 +13,7 @@ use forkyard_protocol::dead_work::REASONS;
 use forkyard_protocol::history::{Minute, WAITS};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of a row.
+/// The length of a row.
 pub(super) const WORDS: usize = RUN + 1 + WAITS / 2;
 const RUN: usize = 3;
 const ERRORS: usize = 1;
@@ -20,12 +21,12 @@ const DEAD: usize = ERRORS + 1;
 const FIRST_WAIT: usize = 2 * (RUN + 1);
 const HALF: u64 = u32::MAX as u64;
 
-/// A row.
+/// The words of a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'w>(&'w [AtomicU64]);
 
 impl<'w> Row<'w> {
-    /// `words`: [`WORDS`] of them.
+    /// `words` has the length [`WORDS`].
     pub(super) fn new(words: &'w [AtomicU64]) -> Row<'w> {
         Row(words)
     }
@@ -46,7 +47,7 @@ impl<'w> Row<'w> {
         self.0[0].load(Ordering::Acquire) & HALF
     }
 
-    /// Begins the row of another minute. A reader, or the next master after a kill, takes no row whose minute is 0.
+    /// Begins another minute in this row. Its minute is 0 in between, and readers skip such a row, also after a kill.
     fn begin(&self, minute: u64) {
         self.0[0].store(0, Ordering::SeqCst);
         self.0[1..]
@@ -55,7 +56,7 @@ impl<'w> Row<'w> {
         self.0[0].store(minute & HALF, Ordering::SeqCst);
     }
 
-    /// Counts a request. `class`: of its wait; `dead`: the index of the reason why it did not begin.
+    /// Counts a request. `class`: the class of its wait; `dead`: the index of the reason why it did not begin.
     pub(super) fn add(
         &self,
         minute: u64,
@@ -81,7 +82,7 @@ impl<'w> Row<'w> {
         self.count(FIRST_WAIT + class);
     }
 
-    /// Reads the row; `None`: it has no minute, or gets another one. Untrusted.
+    /// Reads the row. Returns `None` if it has no minute or is just changing to another one. Untrusted.
     pub(super) fn read(&self) -> Option<Minute> {
         let minute = self.minute();
         let waits: [u64; WAITS] = std::array::from_fn(|class| self.half(FIRST_WAIT + class));

@@ -1,6 +1,6 @@
-//! Samples that workers take while the autopilot wants them, and what the autopilot reads of a slot.
+//! Samples that workers take while the autopilot wants them, and the numbers that the autopilot reads from a slot.
 //!
-//! A worker's last sample is in its slot's page, because a worker that is put back to its boot forgets it.
+//! A worker's last sample is in its slot's page, because a rewind to the boot would erase it in the worker.
 
 use super::layout::{numbers as at, slot};
 use super::numbers::Counters;
@@ -35,7 +35,7 @@ pub struct RouteSums {
 }
 
 impl RouteSums {
-    /// Returns a sum of logarithms as it is.
+    /// Undoes the scaling of a sum of logarithms.
     pub fn log(sum: u64) -> f64 {
         sum as f64 / LOG_SCALE
     }
@@ -45,7 +45,7 @@ impl RouteSums {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlotSums {
     pub requests: u64,
-    /// Time of requests, and processor time as far as each request knows it.
+    /// The duration of all requests, and the processor time of requests that measure it.
     pub held_ns: u64,
     pub cpu_ns: u64,
     pub sampled_run_ns: u64,
@@ -128,7 +128,7 @@ impl Counters<'_> {
         self.sum(at::OWN_MEMORY)
     }
 
-    /// Reads what the autopilot wants to know. Untrusted.
+    /// Reads the sums for the autopilot. Untrusted.
     pub fn sums(&self) -> SlotSums {
         let classes = at::REQUESTS..at::BYTES_IN;
         SlotSums {

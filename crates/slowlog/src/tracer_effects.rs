@@ -105,7 +105,7 @@ pub fn write(job: &Job, mut descriptors: Descriptors, log: OwnedFd) -> Result<()
     };
     let text = entry(&job.heading, &finding);
     if let Some(copy) = &descriptors.copy {
-        // Without it, the report lacks the calls.
+        // If this fails, the report lacks the calls.
         let _ = memfile::write(copy.as_fd(), start_of(&text[job.heading.len()..]).as_bytes());
     }
     File::from(log)
@@ -142,8 +142,8 @@ pub fn open_memory(pid: i32, executable: (u64, u64)) -> io::Result<Option<File>>
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         Err(error) => return Err(error),
     };
-    // The open file belongs to the program that ran at that time. A hostile worker may execute a program with more
-    // rights, such as su(1), whose memory its pool must not see.
+    // The open file belongs to the program that ran at that time. A hostile worker may since have executed a program with
+    // more rights, such as su(1), and the pool must not see that program's memory.
     let entry = fs::metadata(format!("/proc/{pid}/exe"));
     if !entry.is_ok_and(|entry| (entry.dev(), entry.ino()) == executable) {
         return Err(io::Error::from_raw_os_error(nix::errno::Errno::EACCES as i32));
@@ -265,7 +265,7 @@ impl Telling<'_> {
     }
 }
 
-/// The programs that a process has started, recursively, as far as this user may see them.
+/// Returns the programs that a process has started, recursively, and that this user may see.
 fn programs(worker: i32, descriptors: &Descriptors) -> Vec<TracedProgram> {
     let mut left = children(worker);
     if descriptors

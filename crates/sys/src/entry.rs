@@ -1,7 +1,7 @@
 //! A directory entry, reached component by component.
 //!
-//! Another user who can write to a directory on the way could plant a symbolic link and redirect root's logs, pid files
-//! and sockets. So a link is followed only if no other user can write to the directories so far.
+//! Another user with write access to a directory on the way could plant a symbolic link and redirect root's logs, pid files
+//! and sockets. A link is therefore followed only if no other user can write to the directories so far.
 
 use super::dir::kind;
 use nix::errno::Errno;
@@ -29,7 +29,7 @@ pub struct HeldEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
     Own,
-    /// Nobody can replace another user's entry (sticky bit).
+    /// Users can't replace each other's entries (sticky bit).
     Sticky,
     Others,
 }

@@ -18,7 +18,7 @@ const BUSY_PAUSES_MS: [u64; 6] = [1, 2, 4, 8, 16, 32];
 /// its descriptors.
 ///
 /// # Errors
-/// One of these steps failed: `clone`, or in the child `dup2`, `chdir`, `execve`.
+/// A step failed: `clone`, or in the child `dup2`, `chdir` or `execve`.
 pub fn start(program: &Program, directory: &CStr) -> Result<i32> {
     // SAFETY: getpid(2) has no preconditions.
     let parent = unsafe { libc::getpid() };

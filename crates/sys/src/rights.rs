@@ -89,12 +89,12 @@ pub fn raise_in_child() -> Result<()> {
 /// # Errors
 /// capset(2); EPERM if some are left or the process can become root again.
 pub fn give_up() -> Result<()> {
-    // The caps crate makes a call per capability, too slow here.
+    // The caps crate makes a call per capability. That is too slow here.
     raw::clear_ambient();
     raw::set(&[raw::Half::default(); 2])
         .map_err(|errno| Error::new("capset", "the sets of a worker", errno))?;
     let left = raw::get().map_err(|errno| Error::new("capget", "", errno))?;
-    // Ambient capabilities are permitted, too (capabilities(7)).
+    // Ambient capabilities are also permitted ones (capabilities(7)).
     if left != [raw::Half::default(); 2] {
         return Err(Error::new("capset", "rights are left", Errno::EPERM));
     }

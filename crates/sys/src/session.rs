@@ -1,4 +1,4 @@
-//! Process groups and sessions: finds and kills all descendants that have not left them.
+//! Process groups and sessions: finds and kills all descendants that are still members.
 
 use super::error::{Named, Result};
 use super::pidfd;
@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 /// A killed process may have forked just before.
 const PASSES: usize = 8;
 
-/// An ended process whose group or session may live on, which keeps its pid reserved.
+/// An ended process. Its pid stays reserved, because its group or session may still have members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leader {
     /// Its pid.

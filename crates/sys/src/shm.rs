@@ -33,7 +33,7 @@ impl Memory {
         Ok(Memory { writable })
     }
 
-    /// Wraps a descriptor whose size and seals were checked.
+    /// Wraps a descriptor of checked size and seals.
     pub fn adopt(writable: OwnedFd) -> Memory {
         Memory { writable }
     }
@@ -117,7 +117,7 @@ impl Words {
     /// The words. A read-only mapping allows only loads.
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is aligned, lives as long as `self`, has `len` bytes and can't shrink (sealed). Any bit
+        // SAFETY: the mapping is aligned, has `self`'s lifetime and `len` bytes, and can't shrink (sealed). Any bit
         // pattern is a valid AtomicU64, even if a hostile process tears it.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().cast::<AtomicU64>(), self.map.len() / 8) }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const INTERRUPTS: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// The time in which the first signal that ends a command is noted. The second one ends the process.
+/// While this value lives, the first signal to end a command is only noted. The second one ends the process.
 #[derive(Debug)]
 pub struct Interrupts(());
 
@@ -55,7 +55,7 @@ extern "C" fn note_interrupt(_: libc::c_int) {
     IS_INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Returns a signal's name, or its number if it has none.
+/// Returns a signal's name, or the number of an unknown signal.
 pub fn name(signal: i32) -> String {
     let known = Signal::try_from(signal);
     known.map_or_else(|_| signal.to_string(), |signal| signal.as_str().to_owned())

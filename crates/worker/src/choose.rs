@@ -1,9 +1,8 @@
 //! Checks a worker's sources and chooses what to serve next.
 //!
 //! For each connection and each message in the hand-off queue, the kernel wakes one idle worker (EPOLLEXCLUSIVE): the
-//! first in order of registration that waits in epoll_wait(2). Busy workers before it get the event too; workers behind
-//! it do not and would sleep on. So a worker that may have been woken must take the work. If no worker waits, all get
-//! the event.
+//! first in order of registration that waits in epoll_wait(2). Busy workers before it get the event too, but workers behind
+//! it sleep on. A worker that may have been woken must therefore take the work. If no worker waits, all get the event.
 
 use super::acceptor::{
     Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PARKED, PROMPT, QUEUE, STOP_PIPE, TURN,
@@ -28,8 +27,8 @@ use std::time::Duration;
 
 /// How long a measurement of the backlog stays valid.
 const LINE_INTERVAL: Duration = Duration::from_micros(500);
-/// After this time without being idle, a worker with several requests passes half of them to an idle sibling, at most
-/// this often: passing one costs as much as a small request.
+/// After this time without being idle, a worker with several requests passes half of its requests to an idle sibling, at
+/// most this often. Passing one costs as much as a small request.
 const SHARE_INTERVAL: Duration = Duration::from_millis(1);
 const EXPIRY_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -202,7 +201,7 @@ impl Acceptor {
         (begun >= enough.1).then(|| run_queue::look_again(idle))
     }
 
-    /// Whether it is the turn of the worker's generation. It always is in a pool whose requests are not shared.
+    /// Whether it is the turn of the worker's generation. Always `true` if the pool's requests are not shared.
     pub(super) fn has_turn(&self, service: &Service, now: Tick) -> bool {
         if self.turns.is_none() {
             return true;

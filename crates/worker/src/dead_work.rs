@@ -1,4 +1,4 @@
-//! Dead work: requests that do not begin, because nobody would get their answer or too many wait.
+//! Dead work: requests that do not begin, because their answer would come too late or too many requests wait.
 //!
 //! | fact | verdict | answer |
 //! | --- | --- | --- |
@@ -7,26 +7,26 @@
 //! | waited longer than `max_request_queue_time` | queue time | 504 |
 //! | `"auto"`: the queue stands, and it waited longer than the bound | overload | 503, Retry-After |
 //!
-//! A wait is never overestimated, and what has begun goes on.
+//! The estimate of a wait is never too high. A request that has begun is never stopped.
 
 use fastcgi::Params;
 use forkyard_config::{Abandoned, Overload, QueueTime};
 use forkyard_protocol::dead_work::DeadCount;
 use std::time::Duration;
 
-/// A longer time is a wrong parameter.
+/// A longer time is invalid.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 const MOST_RETRY_AFTER: u64 = 5;
 
-/// What is known about a request before it begins.
+/// Facts about a request before it begins.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Facts {
     pub waited: Duration,
     /// How long the web server waits for the answer.
     pub timeout: Option<Duration>,
-    /// How long requests usually take; zero: unknown.
+    /// The usual duration of requests; zero if unknown.
     pub usual: Duration,
-    /// The bound of a queue that stands.
+    /// The bound, if the queue is a standing queue.
     pub standing: Option<Duration>,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Dead {
     Overload,
 }
 
-/// Returns why the request must not begin. `is_left`: looks whether the client has left; called only if that matters.
+/// Returns why the request must not begin. `is_left`: checks whether the client has left; called only if that matters.
 pub(super) fn judge(rules: &Overload, facts: &Facts, is_left: impl FnOnce() -> bool) -> Option<Dead> {
     let waited = facts.waited;
     if rules.abandoned != Abandoned::Run && waited >= Overload::PATIENCE && is_left() {
@@ -70,7 +70,7 @@ impl Dead {
         }
     }
 
-    /// The answer; `None`: the connection is closed. `random`: spreads the clients that come again.
+    /// Returns the answer, or `None` to close the connection without one. `random`: spreads the clients' retries.
     pub(super) fn answer(self, random: u64) -> Option<String> {
         let (status, retry, text) = match self {
             Dead::Abandoned => return None,
@@ -96,7 +96,7 @@ pub(super) fn may_be_skipped(params: &Params, rules: &Overload) -> bool {
     rules.may_skip(|name| params.get(name).unwrap_or_default())
 }
 
-/// Whether the request runs a background job, whose connection is a lease.
+/// Whether the request runs a background job. A job's connection is its lease.
 pub(super) fn is_job(params: &Params) -> bool {
     params.get(b"FORKYARD_JOB_ID").is_some()
 }

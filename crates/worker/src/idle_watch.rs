@@ -1,8 +1,8 @@
 //! A thread that passes on held connections while the worker is busy with a request.
 //!
-//! Passing them on before every request would make each request pay for every connection. So the thread starts when a
-//! request first begins while other connections are held. After [`TIMEOUT`] it passes on waiting requests, and then
-//! every new one as it comes. Connections without a request go to an idle sibling; without one they are watched for
+//! Passing them on before every request would make each request pay for every connection. Instead the thread starts when a
+//! request first begins while other connections are held. After [`TIMEOUT`] it passes on waiting requests, and then every
+//! new one on arrival. Connections without a request go to an idle sibling; if none is idle, they are watched for
 //! [`WATCH_LIMIT`], to preserve the order of their requests, and then go into the hand-off queue, because a long
 //! request may end in the worker's death. Shorter requests cost nothing. The thread blocks all signals and sleeps while
 //! the worker is idle or holds nothing.

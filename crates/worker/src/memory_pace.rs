@@ -1,8 +1,8 @@
 //! When to check a worker's memory, and when to measure it exactly.
 //!
 //! A check takes a microsecond but counts shared pages in full. An exact measurement makes the kernel walk all pages.
-//! So a worker checks after requests, more often the faster it grows and the less room is left, and measures exactly
-//! only near the limit.
+//! A worker checks after requests, more often the faster it grows and the less room is left. It measures exactly only near
+//! the limit.
 
 use forkyard_base::tick::Tick;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The paths of requests, in the release of the worker's generation.
+//! Maps the paths of requests to the release of the worker's generation.
 
 use super::context::Settings;
 use super::page::Page;
@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const SCRIPT: &[u8] = b"SCRIPT_FILENAME";
-/// The most scripts that are known to lie in the release.
+/// How many scripts a worker remembers as files of the release.
 const MOST_SCRIPTS: usize = 1_024;
-/// A worker's first requests, whose included files are looked at.
+/// A worker checks the included files of this many requests, its first ones.
 const FIRST: u32 = 20;
 
-/// How often a worker looks whether its release is there, and how long it waits after it was not.
+/// A worker checks at this interval whether its release still exists.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -34,7 +34,7 @@ pub(super) struct ReleaseDirectory {
 }
 
 impl ReleaseDirectory {
-    /// `None`: the worker has no release, or its router looks.
+    /// Returns `None` if the worker has no release, or its router does the check.
     pub(super) fn of(settings: &Settings) -> Option<ReleaseDirectory> {
         let is_routed = matches!(settings.pool.pm, ProcessManager::Ordered { .. });
         let map = settings.release.as_deref().filter(|_| !is_routed)?;
@@ -44,7 +44,7 @@ impl ReleaseDirectory {
         })
     }
 
-    /// Whether it was removed. Costs a system call once a second.
+    /// Whether the directory was removed. Makes at most one system call a second.
     pub(super) fn is_gone(&mut self, now: Tick) -> bool {
         if now < self.next_look {
             return false;
@@ -79,7 +79,8 @@ impl ReleasePaths {
         ReleasePaths(paths.map(Box::new))
     }
 
-    /// Maps a request's paths. A script outside of all releases stays, is counted, and logged once in a generation.
+    /// Maps a request's paths. A script outside of all releases keeps its path, and is counted, and logged once in a
+    /// generation.
     pub(super) fn apply(&mut self, params: &mut Params, page: &Page) {
         let Some(paths) = &mut self.0 else { return };
         let map = &mut paths.map;
@@ -91,7 +92,7 @@ impl ReleasePaths {
                 &paths.shared,
             )
         {
-            // A deployment may have made a release known since.
+            // A deployment may have added a release since the map was made.
             let now: Vec<_> = map.links().filter_map(resolved).collect();
             map.add(now);
             request = mapped(map, params);
@@ -112,18 +113,18 @@ impl ReleasePaths {
         }
     }
 
-    /// Whether a script that is named in the release, or in a shared directory, leads to a file elsewhere.
+    /// Whether a script's path in the release or in a shared directory resolves to a file elsewhere.
     pub(super) fn leads_out(&self, script: &[u8]) -> bool {
         self.0.as_ref().is_some_and(|paths| paths.leads_out(script))
     }
 
-    /// Whether to look at the files that the next request includes.
+    /// Whether to check the files that the next request includes.
     pub(super) fn looks_at_files(&mut self) -> bool {
         let looks = self.0.as_mut().filter(|paths| paths.looked_at < FIRST);
         looks.map(|paths| paths.looked_at += 1).is_some()
     }
 
-    /// Takes a file that a request has included. One of another release is logged once in a generation.
+    /// Checks a file that a request has included. A file of another release is logged once in a generation.
     pub(super) fn included(&self, file: &[u8], page: &Page) {
         let Some(paths) = self.0.as_ref().filter(|paths| paths.map.is_of_another(file)) else {
             return;
@@ -239,7 +240,7 @@ mod tests {
             ("r/1/../2/x.php", true, true),
             ("r/1/none.php", false, false),
             ("r/1/public", false, false),
-            // In no release: it runs as it is.
+            // In no release: it runs unchanged.
             ("other/x.php", false, false),
             ("r/2/x.php", false, false),
         ];

@@ -126,7 +126,7 @@ fn is_id(segment: &[u8]) -> bool {
             || segment.len() >= MIXED_ID && segment.iter().all(is_mixed))
 }
 
-/// Writes a part of a path with `#` for each number, except for that of a version, such as `v2`.
+/// Writes a part of a path with `#` for each number, except for a version such as `v2`.
 fn write_segment(segment: &[u8], name: &mut Vec<u8>) {
     if let [b'v' | b'V', digits @ ..] = segment
         && matches!(digits.len(), 1 | 2)

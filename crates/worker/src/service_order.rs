@@ -3,9 +3,9 @@
 //! Requests wait in three queues, each in order: new connections in the listening socket, kept connections in the
 //! hand-off queue, and kept connections held by this worker. This module merges them.
 //!
-//! Kept requests have the time of their discovery, but the kernel does not report when a new connection came. So a kept
-//! request also has a **turn**: the number of accepted connections at which it is served, that is all accepted and
-//! waiting at its discovery.
+//! Kept requests have the time of their discovery, but the kernel does not report when a new connection came. A kept request
+//! therefore also has a **turn**: it is served once this many connections are accepted, that is all connections that were
+//! accepted or waiting at its discovery.
 //!
 //! [`LOOK_INTERVAL`], [`STAY`] and [`TIMEOUT`] bound the time until discovery to about a millisecond. The code uses no
 //! sockets, shared memory or clock; the simulation in `crates/core/tests/sim` runs it.
@@ -31,7 +31,7 @@ const MOST: usize = 16;
 pub struct Waiting {
     /// When it was discovered.
     pub since: Tick,
-    /// The number of accepted connections at which it is served.
+    /// It is served once this many connections are accepted.
     pub turn: u64,
 }
 

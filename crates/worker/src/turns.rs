@@ -2,7 +2,7 @@
 //!
 //! A worker that finds a new connection outside of its generation's turn wakes the other generation and leaves the
 //! connection to it for a moment. It sends a request on a kept connection to the other generation's turn queue, and takes
-//! the request back if no worker there did. So no request waits for longer than this moment.
+//! the request back if no worker there took it. No request waits for longer than this moment.
 
 use super::acceptor::{FIRST_KEEPALIVE, LISTENER, poll_timeout};
 use super::context::GenerationContext;
@@ -24,7 +24,7 @@ pub(super) struct TurnQueues {
     pub(super) other_in: OwnedFd,
     /// To take requests back.
     pub(super) other_out: OwnedFd,
-    /// The last look left requests to the other generation. The next one follows at once, and takes what is still there.
+    /// The last look left requests to the other generation. The next look follows at once, and takes the remaining ones.
     pub(super) has_left: bool,
 }
 

@@ -94,7 +94,7 @@ fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tc
         let log = read_file(site.root.path().join("access"));
         let mut left: Vec<String> = log
             .lines()
-            // A CGI program that is killed has this status, too.
+            // A killed CGI program also has this status.
             .filter(|line| {
                 line.starts_with("499") && (goes_on || line.ends_with("=left") || line.ends_with("=head"))
             })
@@ -147,7 +147,7 @@ fn abandoned_requests_of_asgi_do_not_begin() {
     assert_all_ways(&APPLICATIONS[3]);
 }
 
-/// Sends requests with these parameters while the worker is busy, and returns the answers and what was counted.
+/// Sends requests with these parameters while the worker is busy. Returns the answers and the counts.
 fn refused(
     application: &'static Application,
     settings: &str,

@@ -161,13 +161,13 @@ impl Stand {
 
 fn disturb(name: &str, manager: &'static str) {
     let mut stand = Stand::start(name, manager);
-    // A second deployment takes the place of one that has less than half of the requests.
+    // A second deployment replaces one with less than half of the requests.
     let first = stand.share("2", 10);
     stand.begin("3", &["--at-once"]).ends(Some(0), "is in service");
     first.ends(Some(75), "was replaced by a newer deployment");
     stand.rests("3", Some("3"), "replaced");
 
-    // It waits for one that has half of them. A rollback takes that back.
+    // It waits for one with half of the requests. A rollback takes the first one back.
     stand.configure(AT_50);
     let first = stand.share("2", 50);
     let mut second = stand.begin("1", &["--at-once"]);
@@ -201,8 +201,8 @@ fn disturb(name: &str, manager: &'static str) {
         .wait_for("releases/2 was taken back: its command has ended");
     stand.rests("1", Some("2"), "its command is killed");
 
-    // The command asks the next master, which reads the configuration anew. A program that speaks HTTP ends with a
-    // master that is killed.
+    // The command asks the next master, which reads the configuration again. A program that speaks HTTP would end
+    // together with a killed master.
     if name != "node" {
         let first = stand.share("3", 50);
         stand.write(QUICK);

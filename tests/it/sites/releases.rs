@@ -1,4 +1,4 @@
-//! Applications of an application pool whose releases change places behind a link.
+//! Deployments of applications in an application pool, behind a link to the release in service.
 
 use super::USERS;
 use crate::it::releases::visitors::Visitors;
@@ -79,7 +79,7 @@ impl Shop {
             .to_owned()
     }
 
-    /// What the application answers to a request that names it by this path.
+    /// Returns the application's answer to a request for this path.
     fn answer_at(&self, directory: &str) -> String {
         let scripts = match directory {
             "" => self.root.join("current"),
@@ -278,7 +278,7 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
         assert_contains(&text, "forkyard error");
         assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
         shop.assert_serves("1");
-        // The next deployment has nobody to wait for.
+        // The next deployment waits for no other.
         let (code, text) = shop.deploy("3", &["--wait"]);
         assert_eq!(code, 0, "{name}: {text}");
         shop.assert_serves("3");

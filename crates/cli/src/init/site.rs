@@ -4,7 +4,7 @@ use super::{Kind, Site};
 use forkyard_config::release::{LAST, NEXT};
 use std::fmt::Write as _;
 
-/// Denies files whose names begin with a dot.
+/// Denies files with a leading dot in their names.
 const NO_DOT_FILES: &str = r"
     # Names that begin with a dot are not for browsers.
     location ~ /\.(?!well-known(/|$)) {
@@ -144,11 +144,11 @@ const SITES: &str = r#"
     }
 "#;
 
-/// The links beside that to the release in service, and the names of their locations.
+/// The two other links, and the names of their locations.
 const OTHERS: [(&str, &str); 2] = [("next", NEXT), ("last", LAST)];
 
-/// Returns the directives that look for a file in the release in service, and then in the others. The link may move after nginx has
-/// found the file and before nginx opens it.
+/// Returns the directives that look for a file in the release in service, and then in the others. The link may move between
+/// nginx's search for the file and its open.
 fn search(files: &str, end: &str) -> String {
     format!("try_files {files} @next{end};\n        error_page 404 = @next{end};")
 }

@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// A source's lines, and the command whose exit code shows whether they are complete.
+/// A source's lines, and the command that wrote them. Its exit code shows whether they are complete.
 struct Lines {
     reader: Box<dyn BufRead>,
     command: Option<Child>,

@@ -24,7 +24,7 @@ pub enum Mapped {
     Inside(Vec<u8>),
     /// A relative path or no path. It needs no change, because the working directory is the release.
     Relative,
-    /// An absolute path outside of all releases. It stays as it is, and counts.
+    /// An absolute path outside of all releases. It stays unchanged, and is counted.
     Outside,
 }
 
@@ -89,7 +89,7 @@ impl Map {
         self.known.iter().map(|path| shown(path))
     }
 
-    /// Returns the link, and those beside it.
+    /// Returns the link and the two links next to it.
     pub fn links(&self) -> impl Iterator<Item = &Path> {
         self.links.iter().map(|link| shown(link))
     }
@@ -231,7 +231,7 @@ fn climbs_out(path: &[u8]) -> bool {
     false
 }
 
-/// Splits a list at its colons, except at that of a scheme.
+/// Splits a list at its colons, except after a scheme.
 fn elements(list: &[u8]) -> Vec<&[u8]> {
     let mut elements = Vec::new();
     let mut begin = 0;
@@ -291,7 +291,7 @@ mod tests {
                 "/srv/shop/current/a b/\u{e4}.php",
                 "/srv/shop/releases/42/a b/\u{e4}.php",
             ),
-            // The links beside it.
+            // The other two links.
             ("/srv/shop/current.next/i.php", "/srv/shop/releases/42/i.php"),
             ("/srv/shop/current.last/i.php", "/srv/shop/releases/42/i.php"),
             ("/srv/shop/current.next", "/srv/shop/releases/42"),

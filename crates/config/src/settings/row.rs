@@ -39,12 +39,12 @@ pub struct Setting {
     pub key: &'static str,
     /// The form of the values in TOML.
     pub values: &'static str,
-    /// The default: in backquotes as it would be written, or in words.
+    /// The default: a written value in backquotes, or a description.
     pub default: &'static str,
     /// The meaning. It names other settings by their keys.
     pub meaning: &'static str,
-    /// php-fpm's equivalent or its difference, apart from the directive's name. Without a directive "not there", unless
-    /// a row has something else.
+    /// php-fpm's equivalent or its difference, apart from the directive's name. A row without a directive has "not there" by
+    /// default.
     pub in_php_fpm: &'static str,
     pub sample: Sample,
     /// The equivalent php-fpm directive, or `None`.
@@ -95,7 +95,7 @@ impl Setting {
         format!("{}{}", self.section.above(), self.key)
     }
 
-    /// The default as it would be written, if it can be.
+    /// Returns the default as a written value, if it is one.
     pub(crate) fn literal(&self) -> Option<&'static str> {
         let text = self.default.strip_prefix('`')?.strip_suffix('`')?;
         Some(text).filter(|text| !text.contains('`'))
@@ -196,9 +196,9 @@ impl<T: Parse> Read for Entries<T> {
     }
 }
 
-/// Defines a section: its rows (`ROWS`), and its draft with the keys as written. `below`: the prefix of its keys in
-/// the table that is read. `_`: a row without a field. `rows elsewhere`: fields whose rows are in another section's
-/// list, where php-fpm's dump has them.
+/// Defines a section: its rows (`ROWS`), and its draft with the keys as written. `below`: the prefix of its keys in the
+/// parsed table. `_`: a row without a field. `rows elsewhere`: fields with rows in another section's list, where php-fpm's
+/// dump has them.
 macro_rules! section {
     (
         $draft:ident of $section:expr, below $above:literal {

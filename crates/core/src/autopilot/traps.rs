@@ -35,7 +35,7 @@ impl<W: Fn(f64) -> f64> Loop<W> {
         f64::from(self.autopilot.decision().most)
     }
 
-    /// Seconds with this many requests each. The workers serve as many as they can.
+    /// Runs seconds with this many requests each. The workers serve up to their capacity.
     fn pass(&mut self, seconds: u32, load: f64) -> f64 {
         for _ in 0..seconds {
             let most = self.most();
@@ -125,7 +125,7 @@ fn a_slow_database_is_not_a_reason_for_more_workers() {
     assert!((last - calm).abs() <= 2.0, "{calm} {last}");
 }
 
-/// Fewer workers help nobody if processors are short: a neighbour may use them.
+/// Fewer workers don't help if processors are short, because a neighbour may use the processors.
 #[test]
 fn nobody_tries_fewer_while_processors_are_short() {
     let slower = std::cell::Cell::new(1.0);

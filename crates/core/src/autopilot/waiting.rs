@@ -102,7 +102,7 @@ impl Waiting {
     pub(super) fn second(&mut self, second: &Second, usual: &mut Usual, work: f64, now: f64, others: f64) {
         let slower = usual.times_slower();
         let full = second.full() > 0.5;
-        // Where requests wait for processors, nothing else is short.
+        // If requests wait for processors, processors are the shortage, and nothing behind the workers is.
         let is_short = full && !second.lacks_processors();
         // Only a full pool shows how much can be done.
         if second.full() < 0.1 {
@@ -194,7 +194,7 @@ impl Waiting {
         }
         self.hold = self.pause;
         self.pause = (self.pause * 2.0).min(LONGEST_PAUSE);
-        // What it was like is usual from now on. If nothing had been taken away before, it is slow by itself.
+        // The trial showed no gain, so these waits become the usual ones, and the limit before the trial returns.
         self.limit = trial.limit;
         usual.accept(trial.log_slower.max(usual.log_slower()));
         self.calm = CALM;

@@ -19,7 +19,7 @@ pub(super) const KILL_AFTER: Duration = Duration::from_secs(1);
 /// How long the daemon's end waits for killed processes.
 pub(super) const KILLED_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often a surplus worker that was told to exit is checked.
+/// The interval of checks on a surplus worker with an order to exit.
 pub(super) const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 impl Manager {
@@ -34,7 +34,7 @@ impl Manager {
             return;
         };
         self.touched.insert(generation);
-        // A worker that does not exist yet is told after its fork.
+        // A worker that does not exist yet gets the order after its fork.
         if progress != WorkerProgress::Asked {
             self.act_on(id, next, action, step);
         }

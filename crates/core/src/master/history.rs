@@ -1,4 +1,4 @@
-//! The last events of the daemon and its pools. One pool, or the daemon, can't push out all events of others.
+//! The last events of the daemon and its pools. Neither a pool nor the daemon can push out all events of others.
 
 use forkyard_protocol::past_event::{EventKind, Happening, LONGEST_TEXT, PastEvent};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const MOST: usize = 200;
 /// The most events of one pool, and of the daemon itself.
 pub const MOST_OF_ONE: usize = 50;
-/// Equal events within this time of each other are one, in milliseconds.
+/// Equal events within this time, in milliseconds, are counted as one.
 const TOGETHER_MS: u64 = 1000;
 
-/// The events by number, and what has changed since the next master's copy was written.
+/// The events by number, and the changes since the last write of the copy for the next master.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     events: BTreeMap<u64, PastEvent>,
@@ -39,7 +39,7 @@ impl History {
         history
     }
 
-    /// Adds an event, or counts it with an equal one. `now_ms`: milliseconds since 1970.
+    /// Adds an event, or counts it as a repetition of an equal one. `now_ms`: milliseconds since 1970.
     pub fn add(&mut self, what: Happening, now_ms: u64) {
         let what = self.with_duration(bounded(what), now_ms);
         let is_same = |event: &&mut PastEvent| {
@@ -65,7 +65,7 @@ impl History {
         });
     }
 
-    /// Gives the end of a saturation the time since its beginning.
+    /// Adds the duration of a saturation to the event of its end.
     fn with_duration(&self, what: Happening, now_ms: u64) -> Happening {
         if what.kind != EventKind::MaxChildrenOver {
             return what;
@@ -111,7 +111,7 @@ impl History {
         !self.stale.is_empty()
     }
 
-    /// Returns what has changed since the last call.
+    /// Returns the changes since the last call.
     pub fn take_changes(&mut self) -> HistoryChanges {
         let mut changes = HistoryChanges::default();
         for number in std::mem::take(&mut self.stale) {

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! In Asking and Told the master does not watch, and every worker that takes up work reports it. In Blocked no worker
-//! can be forked, so nobody watches or reports. The table lists the event that ends each state.
+//! can be forked, so neither the master nor a worker watches or reports. The table lists the event that ends each state.
 
 use super::action::Action;
 use super::event::{GenerationId, PoolId, Row};
@@ -58,11 +58,11 @@ pub(super) enum SourceCause {
     /// Other generations take work now, so the expected worker may leave.
     Changed,
     Freed,
-    /// By the snapshot nothing waits.
+    /// The snapshot shows no waiting work.
     None,
-    /// By the snapshot a worker can take what waits, or was requested.
+    /// The snapshot shows a worker that can take the waiting work, or one was requested.
     Enough,
-    /// By the snapshot too few are free, and no more can be forked.
+    /// The snapshot shows too few free workers, and no more can be forked.
     Blocked(Block),
     /// No worker has reported for a while.
     TimedOut,

@@ -11,7 +11,7 @@ use crate::life::{self, Force, Life, LifeCause};
 use forkyard_base::tick::Tick;
 use std::time::Duration;
 
-/// The time beyond its own start timeout, in which the spawning kit ends the start and reports the failure.
+/// The time beyond its start timeout for the spawning kit to end the start and report the failure.
 pub const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a program on trial must be up.
 pub const PROOF: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns a program with this many processes, none of them started.
+    /// Returns a program with this many processes, not started yet.
     pub fn new(processes: usize) -> Program {
         let down = |_| ProgramProcess {
             life: Life::Absent,
@@ -90,7 +90,7 @@ impl Program {
         }
     }
 
-    /// Returns a program whose processes in `up` already run.
+    /// Returns a program with running processes, by `up`.
     pub fn resume(up: &[bool], now: Tick, actions: &mut Vec<ProgramAction>) -> Program {
         let mut program = Program::new(up.len());
         program.state = ProgramState::Ready;

@@ -101,7 +101,7 @@ impl Manager {
             return;
         }
         self.touched.insert(id);
-        // Without a serving worker the new generation serves at once.
+        // The new generation serves at once if the old one has no worker.
         let Some(old) = serving.filter(|old| trial || share.is_some() || self.worker_counts(*old).kept > 0)
         else {
             self.generations
@@ -113,7 +113,7 @@ impl Manager {
         let is_trial = counts.kept == 0;
         let share = share.map(|percent| Share::new(old, counts.kept, percent));
         let before = self.generations.get_mut(&old);
-        // A share takes long, and each release stays as it is.
+        // With a share, which may last long, the old generation may still grow: its release does not change.
         let may_mix = |before: &&mut Generation| before.policy.starts_from_disk && share.is_none();
         if let Some(before) = before.filter(may_mix) {
             before.ceiling.get_or_insert(counts.kept.max(1));
@@ -143,7 +143,7 @@ impl Manager {
         }
     }
 
-    /// Lets a generation grow again after its successor was given up.
+    /// Lets a generation grow again once its successor is abandoned.
     pub(super) fn lift_ceiling(&mut self, id: GenerationId, step: &mut Step<'_>) {
         let pools = &self.pools;
         let Some(generation) = self.generations.get_mut(&id) else {
@@ -458,7 +458,7 @@ impl Manager {
         if is_last && pool.closed {
             self.pools.remove(&pool_id);
         } else if pool.by_order {
-            // Nothing else of the pool may be left: the serving generation is checked again.
+            // This may have been the pool's last other generation, so the serving one is checked again.
             self.touched.extend(pool.serving);
         }
         true

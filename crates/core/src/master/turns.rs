@@ -1,12 +1,12 @@
-//! Two generations of a pool share its requests: a coming generation with a share gets this part of them, and takes
-//! over only at 100 %.
+//! Two generations share the requests of a pool. A coming generation with a share gets this part of the requests, and
+//! takes over only at 100 %.
 //!
 //! `apply_pool` begins a share, `Event::Share` changes the percentage, and `take_over_if_warm` shows a higher one
 //! once the generation has the workers for it. `serve` and `end_generation` end the share.
 //!
-//! The percentage rises by [`GROWTH`] at most. After each rise the old generation of a static pool keeps the workers for
-//! its own part, so both together have about as many workers as one alone. Other pools have as many as they need, and
-//! few idle ones.
+//! The percentage rises by at most [`GROWTH`]. After each rise the old generation of a static pool keeps only the workers
+//! for its own part, so both together have about as many workers as one alone. Other process managers follow the need, with
+//! few idle workers.
 
 use super::action::{Action, Fact};
 use super::event::{GenerationId, PoolId};
@@ -16,7 +16,7 @@ use super::policy;
 use super::timers::Timer;
 use crate::config::ProcessManager;
 
-/// The most by which the shown percentage rises at a time.
+/// The largest rise of the shown percentage at a time.
 const GROWTH: u8 = 10;
 
 /// The part of a pool's requests that its coming generation gets.
@@ -24,11 +24,11 @@ const GROWTH: u8 = 10;
 pub(super) struct Share {
     /// The generation that gets the remaining requests.
     pub old: GenerationId,
-    /// Workers of the old one when the share began.
+    /// The old generation's workers when the share began.
     pub before: u32,
     /// In percent; 100: the generation takes over once it is warm.
     pub wanted: u8,
-    /// What the workers of both generations read.
+    /// The percentage that the workers of both generations read.
     pub shown: u8,
     pub is_told: bool,
 }

@@ -1,18 +1,19 @@
-//! The percentage that workers read, so that the new generation gets the wanted part of the requests.
+//! Steers the percentage that workers read, so that the new generation gets the wanted part of the requests.
 //!
-//! A request in the new generation's turn goes to the old one if no new worker is free in that moment. The percentage makes
-//! up for it: it rises while the measured part is too small, and falls while that is too large.
+//! A request in the new generation's turn goes to the old one if no new worker is free at that moment. The percentage
+//! compensates: it rises while the measured part is too small, and falls while that part is too large.
 
 use super::compare::Second;
 
-/// What a second changes of the percentage, for each percent that is missing.
+/// The change of the percentage per second, for each missing percent.
 const GAIN: f64 = 0.3;
-/// The part of earlier seconds in the measured part, one second later.
+/// The weight of earlier seconds in the measured part decays by this factor each second.
 const REMAINS: f64 = 0.65;
-/// Requests that count as if they were shared as wanted. So chance moves little where requests are few.
+/// The measured part includes this many imagined requests, shared as wanted. They limit the effect of chance on a pool with
+/// few requests.
 const IMAGINED: f64 = 50.0;
-/// The most of the remaining percentage that is added: outside of its turn, a generation leaves each request to the other one
-/// for a moment.
+/// At most this part of the remaining percentage is added, because a generation outside of its turn delays each request for
+/// a moment.
 const MOST_ADDED: f64 = 0.6;
 const MOST_TIMES: f64 = 4.0;
 
@@ -20,7 +21,7 @@ const MOST_TIMES: f64 = 4.0;
 pub struct Steering {
     wanted: f64,
     exact: f64,
-    /// What rounding has left over.
+    /// The remainder from rounding.
     rest: f64,
     all: f64,
     new: f64,
@@ -44,7 +45,7 @@ impl Steering {
         (self.wanted + added).min(MOST_TIMES * self.wanted)
     }
 
-    /// Takes the requests of a second. Returns the percentage for the next one.
+    /// Adds the requests of a second. Returns the percentage for the next second.
     pub fn second(&mut self, second: &Second) -> u8 {
         let (mut old, mut new) = (0_u64, 0_u64);
         for pair in second.routes.values() {
@@ -63,7 +64,7 @@ impl Steering {
         shown as u8
     }
 
-    /// Whether turns alone don't give the new generation its part: it has too few workers.
+    /// Whether more turns no longer help, because the new generation has too few workers.
     pub fn needs_workers(&self) -> bool {
         self.exact >= self.most()
     }
@@ -87,8 +88,8 @@ mod tests {
         second
     }
 
-    /// Returns the mean parts of the first ten seconds, and of the next twenty, in percent. `got`: the part that comes of
-    /// what is shown.
+    /// Returns the mean parts of the first ten seconds and of the next twenty, in percent. `got`: the real part for a shown
+    /// percentage.
     fn parts(wanted: u8, requests: f64, got: impl Fn(f64) -> f64) -> (f64, f64, Steering) {
         let mut steering = Steering::new(wanted);
         let mut shown = wanted;
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_part_becomes_what_is_wanted() {
-        // A generation loses some of its turns, or the other one does, or it has no worker for more.
+        // One of the generations loses some of its turns, or the new one has no worker for more.
         type Got = fn(f64) -> f64;
         let rows: [(&str, Got, bool); 6] = [
             ("as shown", |shown| shown, true),

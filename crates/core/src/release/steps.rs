@@ -12,19 +12,19 @@
 //! ```
 //!
 //! From 50 % until `Served` or `Back` the next deployment waits. From `Whole` on a rollback is a deployment of the old release.
-//! The command moves the link to the release. So a deployment whose command has ended is taken back.
+//! The command moves the link to the release. If the command ends early, its deployment is therefore taken back.
 
 use forkyard_base::tick::Tick;
 use std::fmt;
 use std::time::Duration;
 
-/// A second deployment replaces the first below this percentage, and waits from there on.
+/// A second deployment replaces the first below this percentage, and waits for it from this percentage on.
 const REPLACED_BELOW: u8 = 50;
-/// Requests of the new generation that show a release which fails often.
+/// This many requests of the new generation suffice to detect a release that fails often.
 const ENOUGH_REQUESTS: u64 = 30;
-/// How many times a step lasts without enough requests.
+/// A step with too few requests lasts this many times as long.
 const WITHOUT_REQUESTS: u32 = 3;
-/// How many times a step lasts while there is some evidence.
+/// A step with some evidence against the release lasts this many times as long.
 const SUSPICIOUS: u32 = 10;
 
 /// The steps of a pool's deployments.
@@ -58,7 +58,7 @@ pub struct DeploymentId(pub u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// One worker shows that it can start, and answers.
+    /// One worker proves that it starts and answers.
     Trying,
     /// Both generations serve: the index of the step, and its begin.
     Sharing { step: usize, since: Tick },
@@ -76,9 +76,9 @@ pub enum Cause {
     TrialFailed,
     /// The comparison found the new one worse.
     Worse,
-    /// Somebody asked for it.
+    /// An operator asked for a rollback.
     Asked,
-    /// Its command has ended.
+    /// The command has ended.
     Left,
 }
 
@@ -86,7 +86,7 @@ pub enum Cause {
 pub enum End {
     Done,
     RolledBack(Cause),
-    /// A newer deployment took its place.
+    /// A newer deployment replaced it.
     Replaced,
 }
 
@@ -94,8 +94,8 @@ pub enum End {
 pub enum Event {
     TrialPassed,
     TrialFailed,
-    /// Time has passed. `compared`: requests of the new generation in this step that had old ones at the same time.
-    /// `is_suspicious`: some evidence is there, and more may decide.
+    /// Time has passed. `compared`: requests of the new generation in this step, while the old one also had requests.
+    /// `is_suspicious`: there is some evidence against the release, and more could decide.
     Time {
         compared: u64,
         is_suspicious: bool,
@@ -106,7 +106,7 @@ pub enum Event {
     Serves,
     /// An operator wants the old release.
     RollBack,
-    /// The command that waits has ended.
+    /// The waiting command has ended.
     Left,
     /// The last worker of the leaving generation has gone.
     Gone,
@@ -118,7 +118,7 @@ pub enum Action {
     Try(DeploymentId),
     /// Gives the new generation this part of the requests.
     Share { id: DeploymentId, percent: u8 },
-    /// Reports that the last step had not enough requests to compare.
+    /// Reports that the last step had too few requests to compare.
     NotCompared { id: DeploymentId, percent: u8 },
     /// Reports that the last step ended with some evidence against the release, which decided nothing.
     Doubted { id: DeploymentId, percent: u8 },
@@ -126,7 +126,7 @@ pub enum Action {
     Serve(DeploymentId),
     /// Gives the old generation all requests; new workers leave.
     Return { id: DeploymentId, cause: Cause },
-    /// Deploys the release before, because the new one serves, and nobody moves the link.
+    /// Deploys the old release again: the new one serves, but its command ended and can't move the link.
     Undo(DeploymentId),
     /// Answers the command. After `Replaced` the generation's workers leave.
     End { id: DeploymentId, end: End },

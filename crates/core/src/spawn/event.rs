@@ -45,11 +45,11 @@ pub enum JourneyEvent {
     Finish(Option<u8>),
     /// It could not be read.
     FinishUnreadable(Fault),
-    /// An error report that arrived outside the work directory, used if the directory has none.
+    /// An error report from outside the work directory, used if the directory contains no report.
     Told(Box<Complaint>),
     /// The application's process accepted a connection.
     Pinged,
-    /// Nothing listens on the port.
+    /// No process listens on the port.
     Silent,
     /// Another process listens on the port.
     Taken,

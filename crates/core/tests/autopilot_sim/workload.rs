@@ -13,7 +13,7 @@ pub(super) struct Kind {
     pub(super) database: f64,
     /// The relative deviation of the times.
     pub(super) deviation: f64,
-    /// MiB beside what a worker has.
+    /// MiB that the request adds to its worker's memory.
     pub(super) peak: f64,
 }
 
@@ -26,10 +26,10 @@ pub(super) struct Workload {
     pub(super) shared: f64,
     /// The relative deviation of the requests' memory.
     pub(super) peak_deviation: f64,
-    /// MiB that a worker loses with each request, and requests after which it is replaced (0: never).
+    /// MiB that a worker leaks in each request, and the number of requests until it is replaced (0: never).
     pub(super) leak: f64,
     pub(super) replaced_after: u32,
-    /// The load at a second, as a part of what the machine can do.
+    /// The load at a second, as a part of the machine's capacity.
     pub(super) load: fn(f64) -> f64,
     /// Connections for each processor that the database serves at full speed.
     pub(super) connections: f64,

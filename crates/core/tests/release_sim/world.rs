@@ -11,7 +11,7 @@ use forkyard_core::release::steps::{Action, Cause, DeploymentId, Deployments, Ev
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A worker's first requests, whose times do not count.
+/// The times of a worker's first requests do not count.
 const FIRST: u32 = 20;
 
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,7 @@ struct World<'a> {
     /// How many times slower the new release is, within tolerance.
     pace: f64,
     is_out: bool,
-    /// The client that hammers: its route, the seconds left. Each of its requests has a turn of its own.
+    /// A client that sends many requests to one route: the route, and the seconds left. Each request has its own turn.
     client: (usize, u32),
     outcome: Outcome,
 }

@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// A pool whose newest configuration serves alone has no turns.
+    /// A pool has no turns while its newest configuration serves alone.
     fn check_turns(&self, id: PoolId) -> Result<(), String> {
         let of_pool = |it: &&super::world::Generation| it.pool == id && it.turn.is_some();
         let turns = self.generations.values().filter(of_pool).count();
@@ -169,7 +169,7 @@ impl World {
             .is_some_and(|max| self.manager.workers() >= max as usize);
         let loads = generation.policy.preloader.is_some()
             && (generation.loader != Loader::Ready || generation.stopped);
-        // A preloader killed for lateness counts, too.
+        // A preloader killed for lateness also counts.
         let held_back = self.tally.last_fault > Tick::ZERO && self.now.since(self.tally.last_fault) < BACKOFF;
         // Another worker would load the code on trial.
         let is_tried = self.pools[&id].wanted != Some(serving);
@@ -507,7 +507,7 @@ impl World {
         }
     }
 
-    /// Only a worker that was told to exit gets a signal, unless the daemon stops at once.
+    /// Only a worker with an order to exit gets a signal, unless the daemon stops at once.
     fn check_kill(&mut self, id: WorkerId, force: Force) {
         let Some(worker) = self.workers.get(&id) else {
             return self.fail(format!("{id:?} is killed and was never made"));

@@ -373,7 +373,7 @@ impl Applications {
     }
 }
 
-/// An instance as its router is told of it.
+/// Returns the message about an instance for its router.
 pub(super) fn told(number: u64, instance: &RegisteredInstance, pid: i32) -> Instance {
     Instance {
         instance: number,
@@ -571,7 +571,7 @@ impl LastErrors {
     }
 }
 
-/// An id from which the next one can't be guessed.
+/// Returns an id that doesn't reveal the next one.
 fn error_id() -> ErrorId {
     let random = std::collections::hash_map::RandomState::new();
     ErrorId((random.build_hasher().finish() & u64::from(u32::MAX)) as u32)

@@ -1,4 +1,4 @@
-//! What a pool's workers did between two readings of the scoreboard. Pure; the numbers are untrusted.
+//! The work of a pool's workers between two readings of the scoreboard. Pure; the numbers are untrusted.
 
 use forkyard_base::tick::Tick;
 use forkyard_core::autopilot::Route;
@@ -92,7 +92,7 @@ impl Work {
     }
 }
 
-/// Adds what a row has more than before. A row that another route had before begins at zero.
+/// Adds the growth of a row since the last reading. The row of another route grows from zero.
 fn add_route(routes: &mut BTreeMap<u64, Route>, now: &RouteSums, before: Option<&RouteSums>) {
     let then = |of: fn(&RouteSums) -> u64| before.map_or(0, of);
     let done = count(now.requests, then(|it| it.requests));

@@ -51,7 +51,7 @@ pub(crate) enum Effect {
     SessionEnded(u64),
 }
 
-/// Who gets a status.
+/// The recipient of a status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StatusAsker {
     /// A control session.

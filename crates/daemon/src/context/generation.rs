@@ -66,7 +66,7 @@ pub(crate) struct Generation {
 #[derive(Debug)]
 pub(crate) struct Resources {
     pub(crate) board: Board,
-    /// The pipes to its processes; `None` if it has none.
+    /// The pipes to its processes, if it has processes.
     pub(crate) pipes: Option<Pipes>,
     pub(crate) preloader: Option<i32>,
     /// The pid of the next mold (the next preloader), once it is known.
@@ -87,7 +87,7 @@ pub(crate) struct Pipes {
     pub(crate) access: Option<Handout>,
 }
 
-/// The buffer of accept notifications, in bytes. Without privileges the kernel grants less.
+/// The buffer of accept notifications, in bytes. The kernel grants an unprivileged daemon less.
 const ACCEPT_NOTIFY_BYTES: usize = 4 << 20;
 
 /// The pipe for workers' notifications, which never blocks them.
@@ -159,7 +159,7 @@ impl Generation {
     }
 }
 
-/// Opens a pool's access log; `None`: it has none.
+/// Opens a pool's access log. Returns `None` for a pool without one.
 pub(crate) fn open_access_log(pool: &Pool) -> Result<Option<OwnedFd>, LogError> {
     let access = pool.logs.access.as_ref();
     access.map(|access| open_file(&access.path)).transpose()
@@ -432,7 +432,7 @@ impl Generation {
     }
 }
 
-/// The number of requests after which a worker may be promoted, given earlier promotions.
+/// Returns the number of requests that a worker serves before its promotion, given earlier promotions.
 pub(crate) fn refork_at(settings: &Settings, promotions: usize) -> Option<u64> {
     settings.pool.application.wrapped()?.refork_at(promotions)
 }

@@ -23,7 +23,7 @@ struct Seen {
 }
 
 impl OomKills {
-    /// Reads the counts of new groups, and forgets those of others.
+    /// Reads the counts of new groups, and forgets groups that are no longer named.
     pub(crate) fn watch(&mut self, groups: &[Group]) {
         self.0
             .retain(|group, _| group.as_ref().is_none_or(|group| groups.contains(group)));

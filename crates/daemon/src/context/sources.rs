@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 pub(crate) enum ControlSocket {
     /// For root and the daemon's user.
     Main,
-    /// For owners of applications; its requests never queue before those of the main socket.
+    /// For owners of applications. The main socket's requests are always served first.
     Owners,
 }
 

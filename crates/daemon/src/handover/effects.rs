@@ -135,7 +135,7 @@ fn from_parcel(number: RawFd) -> InheritedState {
                 .filter_map(|(name, fd)| Some((name, inherited::adopt(fd)?)));
             from_descriptors(named.collect(), document.map_err(UnreadableState::from), config)
         }
-        // All descriptors that survived exec were meant for handover.
+        // Only descriptors for the hand-over survive exec.
         Err(problem) => {
             let all = inherited::all().into_iter().enumerate();
             let named = all.map(|(number, fd)| (number.to_string(), fd));
@@ -179,7 +179,7 @@ fn from_fd_store() -> InheritedState {
     inherited
 }
 
-/// Checks the document against the descriptors. Without a document, only listening sockets are usable.
+/// Checks the document against the descriptors. If there is no document, only listening sockets are usable.
 fn from_descriptors(
     named: Vec<(String, OwnedFd)>,
     document: Result<Document, UnreadableState>,
@@ -227,7 +227,7 @@ fn from_descriptors(
     );
     inherited.document = Some(document);
     for (name, fd) in named {
-        // A pool may still claim a listening socket whose pool is unknown.
+        // A pool may still claim a listening socket of an unknown pool.
         let is_known = inherited
             .plan
             .pools

@@ -46,7 +46,7 @@ pub struct Plan {
     pub pools: Vec<SavedPool>,
     /// Complete generations, with their live workers.
     pub generations: Vec<SavedGeneration>,
-    /// Dead workers of those generations.
+    /// Dead workers of these complete generations.
     pub dead: Vec<(u32, SavedWorker)>,
     /// The rejected entries.
     pub complaints: Vec<Complaint>,
@@ -181,10 +181,10 @@ fn wrong(generation: &SavedGeneration, facts: &Facts) -> Option<String> {
         .map(|(name, _)| name)
 }
 
-/// A worker whose stop pipe is missing has seen its end, and exits.
+/// Returns a worker's entry, corrected by the descriptors. A worker without a stop pipe has seen the pipe's end, and exits.
 fn believed(worker: &SavedWorker, facts: &Facts) -> SavedWorker {
     let stop_pipe = facts.kinds.get(&names::stop_pipe(worker.id));
-    // Which of them depends on the worker's kind (`try_fork`).
+    // The form of the pipe depends on the worker's kind (`try_fork`).
     let can_be_told = matches!(stop_pipe, Some(Kind::PipeIn | Kind::Packets | Kind::Stream));
     // Older masters used a pipe.
     let is_output = |kind: &Kind| matches!(kind, Kind::Stream | Kind::PipeOut);

@@ -1,4 +1,4 @@
-//! The queues of a pool's lanes: two socket pairs, over which its workers pass parked requests.
+//! The queues of a pool's lanes: two socket pairs, for the requests that its workers park.
 
 use crate::context::Context;
 use crate::context::generation::Generation;
@@ -19,12 +19,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Holds a thousand parked connections.
 const SEND_BUFFER: usize = 2 << 20;
-/// A parked request's parameters are shorter.
+/// Parameters of parked requests are shorter.
 const REQUEST_BYTES: usize = 64 * 1_024;
 const REFUSED: &[u8] =
     b"Status: 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n\
     The application has ended. Please try again later.\n";
-/// More are never parked.
+/// Workers never park more.
 const MOST_PARKED: usize = 4 * 1_024;
 
 impl RunningPool {
@@ -34,7 +34,7 @@ impl RunningPool {
         lanes.flat_map(move |ends| names::lanes(id.0).into_iter().zip(ends.iter().map(|end| &**end)))
     }
 
-    /// How many connections are parked, by lane.
+    /// Returns the number of parked connections, by lane.
     fn parked(&self) -> [u32; 4] {
         let Some(ends) = &self.lanes else { return [0; 4] };
         let parked = |lane: Lane| unread(ends[lane.out_end()].as_fd()) / PARKED_BYTES;
@@ -79,12 +79,11 @@ impl Context {
         Ok(())
     }
 
-    /// Closes the queues of a pool whose generations have no lanes any more. Parked connections go into the hand-off
-    /// queue.
+    /// Closes a pool's lane queues once no generation has lanes. Parked connections go into the hand-off queue.
     pub(crate) fn close_lanes(&mut self, id: PoolId) {
         let has_lanes = |generation: &Generation| generation.settings.pool.lanes.is_some();
         let mut generations = self.pools.generations.of(&id).map(|(_, it)| it).peekable();
-        // A pool without a generation ends, and refuses parked requests.
+        // A pool without a generation ends, and refuses its parked requests.
         if generations.peek().is_none() || generations.any(has_lanes) {
             return;
         }
@@ -101,7 +100,7 @@ impl Context {
     }
 }
 
-/// A child passes parked connections to the hand-off queue: the close of a client's connection can block.
+/// Passes parked connections to the hand-off queue, in a child process, because closing a client's connection can block.
 fn pass_on(pool: &str, ends: &[Guarded; 4], queue_in: &Guarded) {
     let kept = [
         ends[0].as_fd(),
@@ -139,7 +138,7 @@ fn take_all(ends: &[BorrowedFd<'_>], take: impl Fn(&[u8], &[OwnedFd]) -> bool) {
     }
 }
 
-/// A child answers the requests that are parked in a pool that closes.
+/// Answers the parked requests of a closing pool, in a child process.
 pub(crate) fn refuse_parked(pool: &RunningPool) {
     let Some(ends) = pool.lanes.as_ref().filter(|_| pool.has_parked()) else {
         return;
@@ -160,7 +159,7 @@ pub(crate) fn refuse_parked(pool: &RunningPool) {
     }
 }
 
-/// Answers the request that a connection's first bytes hold.
+/// Answers the request at the start of a connection.
 fn refuse(connection: BorrowedFd<'_>) {
     let mut bytes = vec![0; REQUEST_BYTES];
     let Ok(Progress::Done(count)) = receive(connection, &mut bytes) else {
@@ -183,7 +182,7 @@ fn refuse(connection: BorrowedFd<'_>) {
 }
 
 impl Pools {
-    /// Returns the numbers of a pool's lanes; `None`: it has none.
+    /// Returns the numbers of a pool's lanes, or `None` for a pool without lanes.
     pub(crate) fn lanes(&self, id: PoolId, now: Tick) -> Option<Lanes> {
         let pool = self.by_id.get(&id)?;
         let generation = self.generations.get(&pool.serving?)?;
@@ -208,12 +207,12 @@ impl Pools {
 }
 
 impl Generation {
-    /// Returns the numbers of its lanes, without those of a moment.
+    /// Returns the accumulated numbers of its lanes.
     pub(crate) fn lane_numbers(&self) -> Option<Lanes> {
         Some(self.resources.as_ref()?.board.lanes()?.read())
     }
 
-    /// How many workers come on top of `max_children`, as its workers want.
+    /// Returns how many workers above `max_children` the lanes want.
     pub(crate) fn lane_extra(&self, now: Tick) -> u32 {
         let Some(lanes) = &self.settings.pool.lanes else {
             return 0;

@@ -1,5 +1,5 @@
-//! Preloaders: processes that fork the workers of generations. The core gives each generation a preloader; here
-//! generations are attached to one of their own, or to a zygote. [`forkyard_core::zygotes`] decides.
+//! Preloaders: processes that fork the workers of generations. The core gives each generation a preloader. This module
+//! attaches the generation to its own preloader or to a zygote, as [`forkyard_core::zygotes`] decides.
 
 mod answers;
 mod cache_state;
@@ -44,7 +44,7 @@ use zygotes::parcel_of;
 #[derive(Debug, Default)]
 pub(crate) struct Preloaders {
     pub(crate) by_pid: HashMap<i32, Preloader>,
-    /// Second preloaders whose process is not known yet.
+    /// Second preloaders that have not reported their process yet.
     seconds: HashMap<GenerationId, Preloader>,
     warm_ups: HashMap<GenerationId, WarmUp>,
     unfit: Unfit<Settings>,

@@ -1,6 +1,6 @@
-//! The state of PHP pools' OPcache and APCu, for the control socket. A short-lived process of the pool reads it, so it
-//! takes no request; the master waits for none. `forkyard opcache` gets a state that is at most a second old, and a
-//! status the last one.
+//! The state of PHP pools' OPcache and APCu, for the control socket. A short-lived process of the pool reads it, so no
+//! worker and no master has to wait for it. `forkyard opcache` gets a state that is at most a second old. A status gets the
+//! last known state.
 
 use crate::context::Context;
 use crate::context::refused::Refused;
@@ -23,13 +23,13 @@ use std::time::Duration;
 const MOST_AT_ONCE: usize = 8;
 /// The time for a process to report.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a state is new enough for others who ask.
+/// A state of this age is new enough for further questions.
 const FRESH: Duration = Duration::from_secs(1);
-/// A status has states of at most this age.
+/// A status leaves out states older than this.
 const LONGEST: Duration = Duration::from_secs(300);
-/// A status has younger states than this read again by nobody.
+/// A status does not refresh states younger than this.
 const OLD: Duration = Duration::from_secs(10);
-/// The most pools whose caches are read for one status. Others follow with the next ones.
+/// How many pools' caches are read for one status. The next ones read the others.
 const MOST_FOR_STATUS: usize = 64;
 
 /// Why a state is unknown.
@@ -71,7 +71,7 @@ struct Asker {
 }
 
 impl Caches {
-    /// Answers, now or later, with the caches of a pool, of the applications of an application pool, or of all pools.
+    /// Answers, now or later, with the caches of one pool, of an application pool's applications, or of all pools.
     pub(crate) fn ask(
         &mut self,
         context: &mut Context,
@@ -83,7 +83,7 @@ impl Caches {
         let mut pools = context.pools_with_caches(rights, wanted)?;
         pools.sort();
         let now = clock::now();
-        // Others may still wait for their last state.
+        // Forgets old states, unless another question may still need them.
         if self.askers.is_empty() {
             self.known.retain(|_, (at, _)| now.since(*at) < LONGEST);
         }
@@ -103,8 +103,8 @@ impl Caches {
         Ok(())
     }
 
-    /// Has old states read for a later status; the master waits for none. Pools at rest, and applications of an
-    /// application pool, are left out.
+    /// Starts to read old states again, for a later status. Leaves out pools at rest and the applications of application
+    /// pools.
     pub(crate) fn refresh(&mut self, context: &mut Context, preloaders: &mut Preloaders) {
         let now = clock::now();
         if self.askers.is_empty() {
@@ -145,7 +145,7 @@ impl Caches {
         })
     }
 
-    /// Orders what waits, and answers those who have everything.
+    /// Starts waiting reads, and answers complete questions.
     fn proceed(&mut self, context: &mut Context, preloaders: &mut Preloaders) {
         while self.reading.len() < MOST_AT_ONCE {
             let Some(id) = self.waiting.pop_front() else { break };
@@ -253,7 +253,7 @@ impl Caches {
 }
 
 impl Context {
-    /// The serving generations of pools of PHP, with the names of their pools. Each owner has those of own processes.
+    /// Returns the serving generations of PHP pools with their names. An owner gets those of his own processes.
     fn pools_with_caches(
         &self,
         rights: Rights,

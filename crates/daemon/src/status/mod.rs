@@ -278,7 +278,7 @@ impl Pools {
                 let entry = slot_reader::read(page);
                 let worker = self.workers.get(&worker);
                 let pid = worker.and_then(|worker| worker.pid);
-                // A starting worker has not written to its page yet.
+                // A starting worker's page is still empty.
                 let since = match (entry.stage, worker) {
                     (RequestStage::Creating, Some(worker)) => worker.begun,
                     _ => entry.since,

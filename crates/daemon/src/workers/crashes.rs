@@ -67,7 +67,7 @@ impl Context {
             Vec::new()
         });
         if let Some(calls) = &worker.calls {
-            // Of workers with several requests, the status shows another one now.
+            // In a worker with several requests, the status may show another request by now.
             if calls.taken == entry.taken && !entry.load.is_told {
                 crash.calls = calls.text();
                 crash.calls_after = calls.read.since(calls.taken);
@@ -230,7 +230,7 @@ impl Generation {
     }
 }
 
-/// Decodes the parameters of a request in FastCGI records, as far as they go.
+/// Decodes the parameters of a request in FastCGI records, which may be incomplete.
 fn params(records: &[u8]) -> Vec<(String, String)> {
     let mut responder = Responder::new(Limits::default());
     let mut rest = records;

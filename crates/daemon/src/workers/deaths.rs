@@ -49,7 +49,7 @@ impl Context {
         }
     }
 
-    /// Reads what an ended worker has left in its pipes.
+    /// Reads the rest of an ended worker's output from its pipes.
     pub(crate) fn hear_last_output(&mut self, id: WorkerId, pid: i32) {
         if let Some(mut worker) = self.pools.workers.remove(&id) {
             self.pools.read_last_output(&mut self.services, &mut worker, pid);
@@ -106,7 +106,7 @@ impl Context {
         plan.secrets = generation.secrets();
         let end = End {
             plan,
-            // The preloader has loaded the application; the worker's next step was to report that it is up.
+            // The preloader has loaded the application, so the report that it is up is the worker's only missing step.
             route: Route::StartPreloader,
             step: Step::SubprocessFinish,
             pid,
@@ -238,7 +238,8 @@ impl Processes {
     }
 }
 
-/// The sender of a worker's signal, as the end of a sentence; `None`: a fault, which nobody has sent. The numbers come from the worker and are untrusted.
+/// Describes the sender of a worker's signal, as the end of a sentence. `None`: the worker's own fault raised the signal.
+/// The numbers come from the worker and are untrusted.
 pub(crate) fn by_whom(origin: Origin, worker: i32) -> Option<String> {
     let (pid, uid) = match origin {
         Origin::Kernel => return Some("the kernel".to_owned()),

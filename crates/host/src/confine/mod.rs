@@ -4,7 +4,7 @@
 //! worker of a pool without preloader. The worker's `settle` calls:
 //!
 //! * [`begin`], as root, before the root directory changes: control group, private /tmp;
-//! * [`look_around`], just before the root directory changes: opens what a chroot would hide;
+//! * [`look_around`], just before the root directory changes: opens files that a chroot would hide;
 //! * [`finish`], after the change of user: AppArmor hat, paths, system calls. The order matters, because each could
 //!   block the previous one.
 //!
@@ -64,7 +64,7 @@ pub fn prepare() {
     calls::prepare();
 }
 
-/// Blocks writing and unneeded system calls for a process that only reads files. Returns what the kernel doesn't
+/// Blocks writing and unneeded system calls for a process that only reads files. Returns the blocks that the kernel doesn't
 /// support.
 pub fn only_look() -> Vec<ConfineError> {
     [paths::close_writing(), keep_to(Helper::Inspector)]

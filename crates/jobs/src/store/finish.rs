@@ -60,7 +60,7 @@ impl Work<'_> {
             Becomes::Cancelled => (State::Cancelled, None),
             Becomes::Discarded => (State::Discarded, None),
         };
-        // An end without a start has no outcome of its own.
+        // A returned job keeps no outcome.
         let is_told = verdict.outcome != Outcome::Returned;
         let outcome = is_told.then(|| word(verdict.outcome));
         let duration_ms = i64::try_from(finished.duration_ms).unwrap_or(i64::MAX);
@@ -170,7 +170,7 @@ impl Work<'_> {
         Ok(Reply::Done)
     }
 
-    /// Changes each selected job, or the first portion of them.
+    /// Changes each selected job, or a first portion.
     pub(super) fn change(&mut self, change: Change, selection: &Selection) -> Result<Reply> {
         let (mut count, mut running, mut held) = (0, Vec::new(), None);
         let (selected, rest) = self.selected(selection)?;

@@ -169,7 +169,7 @@ pub enum Change {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selection {
-    /// This one, if it is in one of these queues; `None`: in any queue.
+    /// This job, if it is in one of the queues; `None`: any queue.
     One(JobId, Option<Vec<String>>),
     All(Filter),
     Ref(String, String),
@@ -197,7 +197,7 @@ pub enum Operation {
         name: Option<String>,
         total: Option<u64>,
     },
-    /// Changes this sequence, if it is in one of these queues (`None`: in any), and shows it.
+    /// Changes this sequence, if it is in one of the queues (`None`: any queue), and shows it.
     Sequence(i64, Option<Vec<String>>, SequenceChange),
     Sequences {
         limit: u32,

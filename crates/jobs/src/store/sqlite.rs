@@ -25,7 +25,7 @@ const LONGEST_LOG: i64 = 64 << 20;
 const FREE_PAGES: i64 = 2_000;
 const FREED_TOGETHER: i64 = 250;
 const INCREMENTAL: i32 = 2;
-/// The size of the log, in pages, at which a writer runs the checkpoint itself.
+/// A writer runs the checkpoint itself once the log has this many pages.
 const CHECKPOINT_PAGES: u32 = 64_000;
 
 /// SQLite's own table: a row that is changed to check that the file is writable.
@@ -228,7 +228,7 @@ fn beside(store: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Removes what an earlier, unfinished copy left.
+/// Removes the rest of an earlier, unfinished copy.
 fn remove_if_there(file: &Path) -> Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(SqlError::of_database(error)),

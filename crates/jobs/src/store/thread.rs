@@ -222,7 +222,7 @@ impl Disk {
                         say(StoreEvent::Reply(number, Reply::Failed(reason.clone())));
                     }
                     to_loop.wake();
-                    // Nothing starts until it works, so nothing else would try.
+                    // No job starts until it works, so no other call would try again.
                     while sync().is_err() {
                         pause(RETRY_AFTER);
                     }
@@ -326,7 +326,7 @@ impl Writer {
             let patience = if self.has_failed { RETRY_AFTER } else { SYNC_AFTER };
             match self.operations.recv_timeout(patience) {
                 Ok(first) => break first,
-                // Nothing is claimed until it works, so nothing else would try.
+                // No job is claimed until it works, so no other call would try again.
                 Err(RecvTimeoutError::Timeout) if self.has_failed => self.retry(),
                 Err(RecvTimeoutError::Timeout) if self.is_unsynced => self.sync(Vec::new()),
                 Err(RecvTimeoutError::Timeout) => break self.operations.recv().ok()?,
@@ -401,8 +401,8 @@ impl Writer {
         }
     }
 
-    /// Resolves a transaction without an answer; `None`: it was undone. Nothing else happens until then, because jobs
-    /// that it claimed run here.
+    /// Resolves a transaction without an answer. `None`: it was undone. Blocks until then, because this process must run the
+    /// jobs that the transaction claimed.
     fn resolve(&mut self, error: &StoreError) -> Option<Committed> {
         loop {
             match self.store.resolve() {

@@ -12,7 +12,7 @@ impl Library {
     pub(super) fn open(path: &Path, flags: c_int) -> Result<Library, Error> {
         let name = CString::new(path.as_os_str().as_encoded_bytes())
             .map_err(|_| Error::Load(format!("{}: zero byte in path", path.display())))?;
-        // SAFETY: a C string and valid flags; the library's initialisers are those of libphp and of our shim.
+        // SAFETY: a C string and valid flags; the library has only the initialisers of libphp and of our shim.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         NonNull::new(handle).map(Library).ok_or_else(load_error)
     }

@@ -28,7 +28,7 @@ pub(super) enum ExchangeOutcome {
         silent: bool,
     },
     Refused(ProtocolStatus),
-    /// The connection closed before the end of the answer. `is_unread`: the program had not read all that was sent.
+    /// The connection closed before the end of the answer. `is_unread`: the program left a part of the request unread.
     Lost {
         is_unread: bool,
     },

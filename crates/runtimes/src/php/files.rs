@@ -1,7 +1,7 @@
 //! The files that PHP loads at its start, and whether they have changed.
 //!
-//! A reload keeps an unchanged pool. forkyard's configuration does not show changes to forkyard-php, libphp, php.ini,
-//! the files beside it and extensions; these files do.
+//! A reload keeps an unchanged pool. forkyard's configuration does not show changes to forkyard-php, libphp, extensions,
+//! php.ini and the files next to it, so these files are compared.
 
 use super::settings::{php_ini_directories, usual_directories};
 use forkyard_config::Php;
@@ -53,7 +53,7 @@ pub fn usual_php_ini(version: &str) -> Option<PathBuf> {
     paths.find(|path| path.exists())
 }
 
-/// Where distributions install libphp.
+/// Returns the libphp of a version that a distribution installed.
 pub fn library(version: &str) -> Option<PathBuf> {
     let mut paths = library_directories()
         .into_iter()
@@ -84,7 +84,7 @@ fn library_directories() -> [PathBuf; 4] {
     ["/usr/lib", arch.as_str(), "/usr/lib64", "/usr/local/lib"].map(PathBuf::from)
 }
 
-/// Where distributions install PHP's command-line program of a version.
+/// Returns PHP's command-line program of a version that a distribution installed.
 pub fn command_line(version: &str) -> Option<PathBuf> {
     ["/usr/bin", "/usr/local/bin"]
         .iter()

@@ -19,7 +19,7 @@ pub fn usual_directories(version: &str) -> [PathBuf; 2] {
     ["fpm", "embed"].map(|sapi| PathBuf::from(format!("/etc/php/{version}/{sapi}")))
 }
 
-/// The name of a setting whose value can't be a line of php.ini.
+/// The name of a setting with a value that php.ini can't contain as a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnfitSetting(pub String);
@@ -76,7 +76,7 @@ fn all_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     values.chain(admin)
 }
 
-/// The settings that a zygote's worker applies itself: all except those of the zygote's start.
+/// Returns the settings that a zygote's worker applies itself: all except the settings of the zygote's start.
 pub fn worker_settings(php: &Php) -> impl Iterator<Item = (&str, &str, bool)> {
     all_settings(php).filter(|(name, _, _)| !is_zygote_setting(name))
 }

@@ -1,7 +1,7 @@
 //! Runs work that may block forever in a child process, with a deadline.
 //!
-//! The owner of a file or process can block a call on it: with a FUSE file system, with kernel locks held while such a
-//! file is read, or with a full queue. Not even SIGKILL ends some of these calls.
+//! The owner of a file or process can block a call on it: with a FUSE file system, with kernel locks held while such a file
+//! is read, or with a full queue. Some of these calls survive even SIGKILL.
 
 use super::fork::fork_child;
 use crate::error::Result;
@@ -26,7 +26,7 @@ const LATE_FOR: Duration = Duration::from_secs(60);
 const MOST_BYTES: usize = 16 << 20;
 const PIECE: usize = 64 * 1024;
 const LIFE_SECONDS: u32 = 60;
-/// Without an answer.
+/// For a child that returns no answer.
 const LONG_LIFE_SECONDS: u32 = 600;
 
 /// The child's result.

@@ -20,8 +20,8 @@ pub enum Side {
 /// Forks with all signals blocked; restores the parent's mask.
 ///
 /// # Safety
-/// The process has one thread. The child must reset its signals and must not use, drop or return into code that uses
-/// what it shares with the parent (epoll descriptors, signal pipes).
+/// The process has one thread. The child must reset its signals. It must not use or drop objects that it shares with the
+/// parent (epoll descriptors, signal pipes), nor return into code that uses them.
 ///
 /// # Errors
 /// fork(2).
@@ -101,7 +101,7 @@ pub unsafe fn fork_sibling() -> Result<Side> {
 /// with threads need.
 ///
 /// # Safety
-/// As [`fork`], but other threads may exist; locks without a handler stay as they are. A subreaper is an ancestor.
+/// Like [`fork`], but other threads may exist; locks without a handler stay locked. A subreaper is an ancestor.
 ///
 /// # Errors
 /// fork(2), or the calls for a pipe.
@@ -218,7 +218,7 @@ mod tests {
             // SAFETY: the middle process has one thread.
             match unsafe { super::fork() } {
                 // The preloader's part.
-                // SAFETY: a copy of the middle process has one thread, too.
+                // SAFETY: a copy of the middle process also has one thread.
                 Ok(Side::Child) => match unsafe { fork() } {
                     Ok(Side::Child) => exit_now(7),
                     Ok(Side::Parent(_)) => exit_now(0),
@@ -273,7 +273,7 @@ mod tests {
                 }
                 // SAFETY: the middle process has one thread.
                 match unsafe { super::fork() } {
-                    // SAFETY: the copy has one thread, too.
+                    // SAFETY: the copy also has one thread.
                     Ok(Side::Child) => match unsafe { fork() } {
                         Ok(Side::Child) => exit_now(10 + RUNS.load(Ordering::Relaxed)),
                         _ => exit_now(0),

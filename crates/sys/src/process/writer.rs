@@ -1,6 +1,6 @@
 //! A process that appends to tenants' files, with a thread for each file.
 //!
-//! Anyone who may open a file for writing can hold its lock and block writers, even after SIGKILL. So root only sends
+//! Anyone who may open a file for writing can hold its lock and block writers, even after SIGKILL. Root therefore only sends
 //! the bytes over a socket, which can at worst be full.
 
 use super::fork::fork_child;
@@ -292,7 +292,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A full pipe stands for a file whose writes block.
+    /// A full pipe stands for a file that blocks writers.
     #[test]
     fn a_file_that_is_held_is_not_waited_for_and_has_everything_afterwards() {
         let (reader, writer) = crate::fd::pipe(false).unwrap();

@@ -42,7 +42,7 @@ pub(crate) struct PoolRow {
     /// Bytes of requests and of answers, in a second.
     pub(crate) received: Option<f64>,
     pub(crate) sent: Option<f64>,
-    /// Requests of the interval whose client left, and requests that took too long.
+    /// Requests of the interval that lost their client, and requests that took too long.
     pub(crate) aborted: Option<u64>,
     pub(crate) timed_out: Option<u64>,
     /// Slow requests of the interval.
@@ -161,7 +161,7 @@ fn row(span: Span<'_>, pool: &PoolStatus, preloaders: &BTreeMap<i32, u64>) -> Po
     }
 }
 
-/// What a pool's numbers have grown by.
+/// The growth of a pool's numbers.
 #[derive(Debug, Default)]
 struct Changes {
     busy_seconds: Option<f64>,

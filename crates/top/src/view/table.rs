@@ -136,7 +136,7 @@ impl Table {
             .unwrap_or(0)
     }
 
-    /// Returns the heads, and the texts of each row with their meaning, as they are drawn.
+    /// Returns the heads and the texts of each row, with their meaning, ready to be drawn.
     pub(super) fn lines(&self, room: usize, theme: Theme) -> (String, Vec<Vec<(String, Hue)>>) {
         let widths = self.widths(room);
         let last = widths.len().saturating_sub(1);

@@ -66,7 +66,7 @@ pub(crate) enum Descriptor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Evidence {
     pub(crate) task: Task,
-    /// The kernel's function in which it sleeps, if readable.
+    /// The kernel function that it sleeps in, if readable.
     pub(crate) function: String,
     /// The descriptors of its system call.
     pub(crate) descriptors: Vec<Descriptor>,
@@ -125,7 +125,7 @@ pub(crate) fn find(evidence: &Evidence, listen: &str) -> Finding {
         Call::Open => return of_function(function).unwrap_or(Finding::of(Cause::Disk, "")),
         Call::Descriptor | Call::Several | Call::Events | Call::Other => {}
     }
-    // Of several watched descriptors, the best known one counts.
+    // If it watches several descriptors, the best known one counts.
     let mut found: Vec<Finding> = descriptors.iter().map(|it| of_descriptor(it, listen)).collect();
     found.sort_by_key(|finding| finding.cause);
     let known = found.into_iter().find(|finding| finding.cause != Cause::Other);

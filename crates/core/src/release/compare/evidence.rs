@@ -1,48 +1,48 @@
-//! Evidence that the new generation is worse, as a bet against "it is as good".
+//! Evidence that the new generation is worse, computed as a bet against "both are equally good".
 //!
-//! Requests go to either generation by chance. If both are as good, failures and long times fall on both by that chance, and
-//! the mean of a bet on "more fall on the new one" stays at most 1, at any time and for any number of looks. The mean of many
-//! bets is such a bet. It exceeds 1000 in one of 1000 good deployments at most (Ville's inequality; Ramdas et al., "Game-theoretic
-//! statistics and safe anytime-valid inference", 2023).
+//! Chance sends each request to one of the two generations. If both are equally good, failures and long times follow the
+//! same chance. Then the mean of a bet on "more of them fall on the new one" is at most 1, at any time and after any number
+//! of looks. The mean of many bets is also such a bet. It exceeds 1000 in at most one of 1000 good deployments (Ville's
+//! inequality; Ramdas et al., "Game-theoretic statistics and safe anytime-valid inference", 2023).
 
 use super::sums::{BUCKETS, Counts, Pair, Times};
 
-/// Bets on different sizes of the difference.
+/// The number of bets, each on a different size of the difference.
 const BETS: usize = 3;
 
-/// How many times as likely as in the old generation a failure is.
+/// Each bet assumes that a failure is this many times as likely as in the old generation.
 const TIMES_AS_LIKELY: [f64; BETS] = [3.0, 10.0, 100.0];
-/// A difference of this size is no reason to go back.
+/// A difference up to this factor is no reason for a rollback.
 const TOLERATED: f64 = 1.25;
 
 /// How steeply a bet on times grows with the rank of a request.
 const TILTS: [f64; BETS] = [1.0, 2.5, 6.0];
-/// Buckets by which the new generation may be slower: a factor of 1.41.
+/// The new generation may be slower by this many buckets, a factor of 1.41.
 const TOLERATED_BUCKETS: usize = 1;
 
-/// Repeated failures count up to so many times the usual number.
+/// Repeated failures count up to this multiple of the usual number.
 const MOST_REPEATED: f64 = 4.0;
 
-/// The most requests of a window whose draws are computed exactly.
+/// Draws are computed exactly for windows of up to this many requests.
 const MOST_EXACT: u64 = 128;
 
-/// The part of failed starts in a good release, and in bad ones.
+/// The assumed part of failed starts in a good release, and in a bad one for each bet.
 const GOOD_STARTS: f64 = 0.1;
 const BAD_STARTS: [f64; BETS] = [0.3, 0.6, 0.95];
 
-/// The most evidence of one window, so that a burst of one client decides nothing.
+/// The most evidence that one window may add, so that a burst of one client decides nothing.
 const MOST_OF_ERRORS: f64 = 2.0;
 const MOST_OF_TIMES: f64 = 5.0;
 const MOST_OF_STARTS: f64 = 20.0;
 
-/// Evidence against a difference that is given up for a new bet.
+/// Below this value a bet is abandoned, and a new one begins.
 const GIVEN_UP: f64 = 1.0 / 32.0;
 
-/// Logarithms of bets, and the sums behind them.
+/// The logarithms of the bets, and the sums behind them.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Evidence {
     logs: [f64; BETS],
-    /// Bets that were given up. Each next one has a smaller part of the stake, and all parts together are 1.
+    /// The number of abandoned bets. Each further bet gets a smaller part of the stake, and all parts add up to 1.
     given_up: u32,
     pub sums: Pair<Counts>,
 }
@@ -58,7 +58,7 @@ impl Default for Evidence {
 }
 
 impl Evidence {
-    /// Begins a new bet if the present one has lost, because the conditions change.
+    /// Begins a new bet for new conditions, if the present one has lost.
     pub(super) fn renew(&mut self) {
         if self.mean() < 1.0 {
             self.give_up();
@@ -83,7 +83,7 @@ impl Evidence {
         self.logs.iter().map(|log| log.exp()).sum::<f64>() / BETS as f64
     }
 
-    /// Adds what a window shows.
+    /// Adds the counts of a window and the gains from it.
     pub(super) fn add(&mut self, window: &Pair<Counts>, gains: Option<Gains>) {
         let Some(Gains(gains)) = gains else { return };
         if self.mean() < GIVEN_UP {
@@ -97,7 +97,7 @@ impl Evidence {
     }
 }
 
-/// What the bets gain by a window, as logarithms.
+/// The gains of the bets from a window, as logarithms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Gains([f64; BETS]);
 
@@ -107,8 +107,8 @@ impl Gains {
     }
 }
 
-/// Returns the gains from failures: each falls on the new generation with the part of requests that it has. Fewer failures of
-/// the new generation only lower the gains.
+/// Returns the gains from failures. If both are equally good, each failure falls on the new generation with a probability
+/// equal to its part of the requests. Fewer failures of the new generation only lower the gains.
 pub(super) fn errors(window: &Pair<Counts>) -> Option<Gains> {
     let (old, new) = (window.old.requests as f64, window.new.requests as f64);
     if old == 0.0 || new == 0.0 {
@@ -126,7 +126,8 @@ pub(super) fn errors(window: &Pair<Counts>) -> Option<Gains> {
     Gains::new(gains, MOST_OF_ERRORS / part)
 }
 
-/// Returns the gains from times: each request has its rank among all, and the new generation has a random draw of the ranks.
+/// Returns the gains from times. Each request has a rank among all, and an equally good generation gets a random draw of
+/// the ranks.
 pub(super) fn times(window: &Pair<Counts>) -> Option<Gains> {
     let old = slower(&window.old.times);
     let new = &window.new.times;
@@ -134,7 +135,7 @@ pub(super) fn times(window: &Pair<Counts>) -> Option<Gains> {
     if drawn == 0 || drawn == all {
         return None;
     }
-    // Ranks from -½ to ½, and how many requests have each.
+    // Ranks from -½ to ½, and the number of requests with each.
     let mut ranks = [(0.0, 0); BUCKETS];
     let mut below = 0;
     let mut sum = 0.0;
@@ -155,7 +156,7 @@ pub(super) fn times(window: &Pair<Counts>) -> Option<Gains> {
     Gains::new(gains, MOST_OF_TIMES)
 }
 
-/// Returns the gains from starts of the new generation. The old one rarely has any.
+/// Returns the gains from starts of the new generation, without the old one, which rarely starts workers.
 pub(super) fn starts(starts: u64, failed: u64) -> Option<Gains> {
     let (good, failed) = (starts.saturating_sub(failed) as f64, failed as f64);
     let gains = BAD_STARTS
@@ -163,9 +164,9 @@ pub(super) fn starts(starts: u64, failed: u64) -> Option<Gains> {
     Gains::new(gains, MOST_OF_STARTS)
 }
 
-/// Returns the mean of exp(tilt × sum of ranks) over all draws of so many requests.
+/// Returns the mean of exp(tilt × sum of ranks) over all draws of `drawn` requests.
 fn exact_draw(ranks: &[(f64, u64)], tilt: f64, drawn: usize) -> f64 {
-    // By the number of drawn requests, among the requests so far.
+    // Means by the number of drawn requests, over the requests so far.
     let mut means = vec![0.0; drawn + 1];
     means[0] = 1.0;
     let mut so_far = 0.0;
@@ -191,7 +192,7 @@ fn one_of(ranks: &[(f64, u64)], tilt: f64, all: u64) -> f64 {
     sum / all as f64
 }
 
-/// Returns the times as if all requests were as slow as tolerated.
+/// Returns the times, made slower by the tolerated difference.
 fn slower(times: &Times) -> Times {
     let mut slower = Times::default();
     for (index, count) in times.0.into_iter().enumerate() {

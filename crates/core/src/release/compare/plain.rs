@@ -1,22 +1,22 @@
-//! Failures that need no bet: most requests of the new generation fail, for several seconds, and hardly any of the old one.
+//! Failures that need no bet: for several seconds, most requests fail in the new generation and hardly any in the old one.
 //!
-//! Bets are careful with a client that sends many requests at once, and need more seconds than a short step may have, or
-//! than the load may last.
+//! Bets distrust many requests at once, which one client may send. They may need more time than a short step or a short load
+//! gives them.
 
 use super::sums::{Counts, Pair};
 
-/// Requests of each generation.
+/// The required number of requests, by generation.
 const ENOUGH_NEW: u64 = 30;
 const ENOUGH_OLD: u64 = 10;
-/// Seconds in which the new generation failed, at least, and as a part of the seconds when it had requests: a client's
-/// burst is within one or two of many.
+/// The required number of failing seconds, and their required part of the seconds with requests. A client's burst fits into
+/// one or two seconds.
 const SECONDS: u32 = 3;
 const OF_SECONDS: (u32, u32) = (3, 4);
-/// One in so many.
+/// At least one of this many new requests must fail, and at most one of this many old ones.
 const MANY: u64 = 2;
 const FEW: u64 = 10;
 
-/// What a step has shown so far.
+/// The counts of a step so far.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Plain {
     pub sums: Pair<Counts>,
@@ -57,7 +57,7 @@ impl Deaths {
         self.seconds = self.seconds.saturating_add(u32::from(second.new.errors > 0));
     }
 
-    /// Whether the new generation dies again and again, and the old one lives.
+    /// Whether workers die again and again in the new generation, and never in the old one.
     pub(super) fn fails(&self) -> bool {
         self.seconds >= SECONDS && self.sums.old.errors == 0
     }

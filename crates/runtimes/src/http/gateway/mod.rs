@@ -2,7 +2,7 @@
 //!
 //! [`Concurrent`] is the FastCGI side; web servers may also speak HTTP (`http_listen`). `passage` decides what happens
 //! with one request of either side: `upstream` finds its process, `upload` and `download` hold its bytes. `event_loop`
-//! does what a passage decides, with the connections in `links`.
+//! carries out a passage's decisions, with the connections in `links`.
 
 mod accept;
 mod download;
