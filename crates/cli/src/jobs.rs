@@ -363,7 +363,7 @@ pub(super) fn overview(status: &Status) -> String {
     }
 }
 
-/// What is asked for, but for a push.
+/// Returns the request of a command. A push is built elsewhere.
 fn request(what: What) -> JobsRequest {
     match what {
         What::Push(_) | What::Backup { .. } => JobsRequest::Push(PushRequest::default()),

@@ -1,10 +1,10 @@
-//! What became of the last reload, as people read it.
+//! The result of the last reload, as text.
 
 use super::control::printable;
 use forkyard_protocol::last_reload::{LastReload, ReloadCause};
 use forkyard_sys::clock::format_local_time;
 
-/// The last reload in a line; nothing of a start at which all went well.
+/// Describes the last reload in a line. Returns `None` for a successful start.
 pub(super) fn line(last: &LastReload) -> Option<String> {
     if last.by == ReloadCause::Start && last.is_done() {
         return None;
@@ -23,7 +23,7 @@ pub(super) fn line(last: &LastReload) -> Option<String> {
     )))
 }
 
-/// The same of one that did not bring the configuration that is written into force.
+/// Describes the last reload in a line if it failed to apply the written configuration.
 pub(super) fn trouble(last: Option<&LastReload>) -> Option<String> {
     last.filter(|last| !last.is_done()).and_then(line)
 }

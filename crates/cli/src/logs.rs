@@ -77,7 +77,7 @@ fn follow(places: &[Place]) -> ExitCode {
     ExitCode::from(EXIT_SOFTWARE)
 }
 
-/// Prints text as it arrives. A split character is printed when it is complete.
+/// Prints text on arrival, except for the bytes of an incomplete character.
 fn show_all(mut text: impl Read) -> io::Result<()> {
     let (mut buffer, mut pending) = ([0; 8192], Vec::new());
     loop {

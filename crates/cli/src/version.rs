@@ -9,10 +9,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Another program is on disk than the one that runs.
+/// The program on disk is not the running one.
 const EXIT_DIFFERENT: u8 = 1;
 
-/// Says both.
+/// Prints both.
 pub(super) fn version(daemon: &Daemon) -> ExitCode {
     let answer = health::answer(daemon, Request::Ping {});
     let running = answer.and_then(|answer| match answer {
@@ -21,7 +21,7 @@ pub(super) fn version(daemon: &Daemon) -> ExitCode {
             program: Some(program),
             ..
         } => Ok(outcome(pid, &program, is_own(&program.path))),
-        // Owners of applications are told no more, and neither does an older daemon.
+        // An older daemon reports no more, nor does the socket of owners.
         Answer::Pong { pid, version, .. } => Ok(CommandOutcome::success(format!(
             "forkyard {} runs, pid {pid}\n",
             printable(&version)
@@ -38,7 +38,7 @@ pub(super) fn version(daemon: &Daemon) -> ExitCode {
     }))
 }
 
-/// `is_own`: the file is the one that this command is.
+/// `is_own`: the file on disk is this command's program.
 fn outcome(pid: u32, program: &Program, is_own: bool) -> CommandOutcome {
     let path = printable(&program.path.display().to_string());
     let runs = format!("forkyard {} runs, pid {pid}, {path}\n", printable(&program.build));
@@ -51,7 +51,7 @@ fn outcome(pid: u32, program: &Program, is_own: bool) -> CommandOutcome {
             ),
             EXIT_DIFFERENT,
         ),
-        // It is not executed to ask it: whoever answers could name any program.
+        // The command does not execute it for its version, because the daemon's answer could name any program.
         (true, false) => (
             format!("another is on disk, which {path} --version names: forkyard upgrade lets it take over\n"),
             EXIT_DIFFERENT,

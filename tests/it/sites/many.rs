@@ -1,11 +1,11 @@
-//! Many applications that are asked for at once, with room for all.
+//! Many applications get requests at once, with room for all.
 
 use super::{Sites, get};
 use crate::support::prelude::*;
 
 const APPLICATIONS: usize = 100;
 
-/// Starts a child, prints both pids, and doesn't finish loading until it is told to exit.
+/// Starts a child, prints both pids, and doesn't finish loading until a file orders it to exit.
 const HUNG: &str = "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'])\n\
                     with open('.pids', 'w') as file:\n    file.write(f'{os.getpid()} {child.pid}')\nos.rename('.pids', 'pids')\n\
                     while not os.path.exists('end'): time.sleep(0.01)\nraise SystemExit('it was told to end')\n";

@@ -10,9 +10,9 @@ const UNNAMED: Code = (
     78,
     "No control socket is named, neither with --socket nor by the configuration.",
 );
-/// Of commands that the daemon carries out.
+/// For commands that the daemon carries out.
 pub(super) const ASKED: &[Code] = &[DONE, WRONG, SILENT, FAILED, UNNAMED];
-/// Of commands that add pools.
+/// For commands that add pools.
 const ADDED: &[Code] = &[
     DONE,
     WRONG,
@@ -20,7 +20,7 @@ const ADDED: &[Code] = &[
     FAILED,
     (78, "The file with pools is wrong, or no control socket is named."),
 ];
-/// Of commands that ask nobody.
+/// For commands that need no daemon.
 const ALONE: &[Code] = &[DONE, WRONG, FAILED];
 
 pub(super) const CONFIG: File = (
@@ -36,9 +36,9 @@ const OWNERS: File = (
     "/run/forkyard.sock.owners",
     "The socket over which owners ask about their own applications.",
 );
-/// Of commands that ask root's daemon.
+/// For commands that ask root's daemon.
 pub(super) const ROOTS: &[File] = &[CONFIG, SOCKET];
-/// Of commands that owners may use, too.
+/// For commands that owners of applications may also use.
 pub(super) const ALL: &[File] = &[CONFIG, SOCKET, OWNERS];
 
 pub(super) const FILES: &[File] = &[CONFIG, POOLS, SOCKET, OWNERS];

@@ -57,7 +57,7 @@ pub(super) fn beside(file: &Path) -> Vec<Server> {
         .collect()
 }
 
-/// Whether nginx reads the file: every file in sites-enabled, else files with the right suffix.
+/// Whether nginx reads the file: every file in sites-enabled, and elsewhere files ending with `.conf`.
 fn is_read(path: &Path) -> bool {
     let takes_all = path
         .parent()
@@ -65,7 +65,7 @@ fn is_read(path: &Path) -> bool {
     path.is_file() && (takes_all || path.extension().is_some_and(|ending| ending == "conf"))
 }
 
-/// Returns the default server: the one declared, else the first.
+/// Returns the declared default server, or the first server if none is declared.
 pub(super) fn default(servers: &[Server]) -> Option<&Place> {
     let plain = || servers.iter().filter(|server| server.is_plain);
     let found = plain().find(|server| server.is_default).or(plain().next())?;

@@ -190,7 +190,7 @@ pub(super) fn sequences_table(sequences: &[SequenceView]) -> String {
     )
 }
 
-/// Returns a sequence's progress. Without a total, it counts only the jobs added so far.
+/// Returns a sequence's progress. If the total is unknown, it counts only the jobs added so far.
 pub(super) fn sequence_bar(sequence: &SequenceView) -> String {
     let ended = sequence.given.saturating_sub(sequence.waiting + sequence.running);
     let total = match sequence.state.as_str() {
@@ -268,7 +268,7 @@ pub(super) fn details(job: &JobView) -> String {
     text
 }
 
-/// Marks a text from which `left_out` bytes were cut.
+/// Marks a text that lacks `left_out` bytes.
 fn cut(text: &str, left_out: Option<u64>) -> String {
     match left_out {
         Some(bytes) => format!("{text} [{bytes} bytes left out]"),

@@ -31,7 +31,7 @@ pub(super) fn salvage(store: &Path, part: &Path, why: String) -> Result<Copied, 
     let source = |error: rusqlite::Error| StoreError::of_file(store, error);
     let target = |error: rusqlite::Error| StoreError::of_file(part, error);
     let reader = copy::open(store).map_err(source)?;
-    // SQLite reads no file that is shorter than its header says, unless the schema is writable. Nothing is written.
+    // SQLite refuses a file shorter than the size in its header, unless the schema is writable. This writes nothing to it.
     reader
         .pragma_update(None, "writable_schema", true)
         .map_err(source)?;
