@@ -7,7 +7,7 @@
 //! | waited longer than `max_request_queue_time` | queue time | 504 |
 //! | `"auto"`: the queue stands, and it waited longer than the bound | overload | 503, Retry-After |
 //!
-//! The estimate of a wait is never too high. A request that has begun is never stopped.
+//! The estimate of a wait is never too high, and nothing here stops a request that has begun.
 
 use fastcgi::Params;
 use forkyard_config::{Abandoned, Overload, QueueTime};
