@@ -32,8 +32,8 @@ fn facts(document: &Document, lacking: usize) -> Facts {
     };
     for pool in &document.pools {
         put(names::listener(pool.id), Kind::Listener);
-        names::queue(pool.id)
-            .into_iter()
+        QueueKind::HandOff
+            .names(pool.id)
             .for_each(|name| put(name, Kind::Packets));
     }
     for generation in &document.generations {

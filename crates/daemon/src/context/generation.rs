@@ -2,6 +2,7 @@
 
 use super::handover::Named;
 use super::make::Make;
+use super::queues::Queues;
 use super::sources::Source;
 use crate::context::app_log::{AppLog, owner};
 use crate::context::lines::Lines;
@@ -14,7 +15,7 @@ use forkyard_core::master::action::WakeOnAccept;
 use forkyard_core::master::event::{Choice, GenerationId, PoolId, WorkerId};
 use forkyard_host::confine;
 use forkyard_host::logs::{Handout, LogError, open_file};
-use forkyard_protocol::handover::names;
+use forkyard_protocol::handover::names::{self, QueueKind};
 use forkyard_runtimes::http::Share;
 use forkyard_scoreboard::header::Wish;
 use forkyard_scoreboard::layout::{header as field, slot as slot_field};
@@ -341,8 +342,7 @@ impl Generation {
         &self,
         listener: &OwnedFd,
         http: Option<&OwnedFd>,
-        queue: &(Guarded, Guarded),
-        (lanes, turns): (Option<&[Guarded; 4]>, Option<&[Guarded; 4]>),
+        queues: &Queues,
     ) -> Result<GenerationContext, Error> {
         let pipes = self.connected()?;
         let memory = self.resources.as_ref().ok_or_else(closed)?.board.memory();
@@ -352,17 +352,18 @@ impl Generation {
         let group = group.map_err(|error| Error::new("open", error.to_string(), Errno::EACCES))?;
         let http = http.filter(|_| self.settings.pool.http_listen.is_some());
         let access = pipes.access.as_ref();
-        let lanes = lanes.filter(|_| settings.pool.lanes.is_some());
-        let four = |ends: Option<&[Guarded; 4]>| match ends {
+        let (queue_out, queue_in) = queues.hand_off().ok_or_else(closed)?;
+        let four = |kind: QueueKind, is_used: bool| match queues.get(kind).filter(|_| is_used) {
             Some([a, b, c, d]) => Ok::<_, Error>(Some([copy(a)?, copy(b)?, copy(c)?, copy(d)?])),
-            None => Ok(None),
+            _ => Ok(None),
         };
-        let (lanes, turns) = (four(lanes)?, four(turns.filter(|_| settings.turn.is_some()))?);
+        let lanes = four(QueueKind::Lanes, settings.pool.lanes.is_some())?;
+        let turns = four(QueueKind::Turns, settings.turn.is_some())?;
         Ok(GenerationContext {
             settings,
             listener: copy(listener)?,
-            queue_out: copy(&queue.0)?,
-            queue_in: copy(&queue.1)?,
+            queue_out: copy(queue_out)?,
+            queue_in: copy(queue_in)?,
             accept_notify: copy(&pipes.accept_notify.1)?,
             messages: copy(&pipes.messages_in)?,
             board_writable: copy(&memory.writable)?,

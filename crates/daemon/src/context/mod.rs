@@ -21,6 +21,7 @@ pub(crate) mod oom_kills;
 pub(crate) mod opcache_cache;
 pub(crate) mod pools;
 pub(crate) mod processes;
+pub(crate) mod queues;
 pub(crate) mod refused;
 pub(crate) mod reports;
 pub(crate) mod required_programs;

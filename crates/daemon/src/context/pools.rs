@@ -3,6 +3,7 @@
 use super::counters::AllCounters;
 use super::generation::{Generation, Resources, closed};
 use super::handover::{Handover, Named};
+use super::queues::Queues;
 use super::services::Services;
 use super::sites::Sites;
 use super::sources::Source;
@@ -50,12 +51,8 @@ pub(crate) struct RunningPool {
     /// Its listening socket; `None` for an application: its router has the socket.
     pub(crate) listener: Option<Listener>,
     pub(crate) http: Option<Listener>,
-    /// The hand-off queue of kept connections: out, in. Created with the first process.
-    pub(crate) queue: Option<(Guarded, Guarded)>,
-    /// The ends of the lanes' queues.
-    pub(crate) lanes: Option<[Guarded; 4]>,
-    /// The ends of the turn queues, each out and in.
-    pub(crate) turns: Option<[Guarded; 4]>,
+    /// Opened with the first process.
+    pub(crate) queues: Queues,
     pub(crate) watched: bool,
     /// The generation that the core got last.
     pub(crate) latest: Option<GenerationId>,
@@ -81,12 +78,7 @@ impl RunningPool {
     pub(crate) fn queued(&self, whether: bool) -> Option<u32> {
         let waits = |fd: &Guarded| socket::wait(fd.as_fd(), socket::Readiness::Readable, Duration::ZERO);
         let sockets = self.listener.iter().chain(&self.http).map(|it| &it.socket);
-        let queues = self
-            .queue
-            .iter()
-            .map(|(out, _)| out)
-            .chain(self.lanes.iter().flatten());
-        let all = sockets.chain(queues);
+        let all = sockets.chain(self.queues.work());
         match all.map(waits).all(|waits| waits.is_ok_and(|waits| !waits)) {
             true => self.listener.is_some().then_some(0),
             false if whether && self.listener.is_some() => Some(1),
@@ -115,14 +107,14 @@ impl RunningPool {
         http.map(move |http| (names::http(id.0), &*http.socket))
     }
 
-    /// The queue of an application's pool ends with this master.
-    pub(crate) fn named_queue(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
-        let queue = self.queue.iter().filter(|_| self.listener.is_some());
-        queue.flat_map(move |(out, into)| names::queue(id.0).into_iter().zip([&**out, into]))
+    /// The queues of an application's pool end with this master.
+    pub(crate) fn named_queues(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
+        let own = self.listener.iter();
+        own.flat_map(move |_| self.queues.named(id.0))
     }
 
     pub(crate) fn listen_queue(&self) -> Option<ListenQueue> {
-        let handed_over = self.queue.as_ref().is_some_and(|(out, _)| {
+        let handed_over = self.queues.hand_off().is_some_and(|(out, _)| {
             socket::wait(out.as_fd(), socket::Readiness::Readable, Duration::ZERO).is_ok_and(|ready| ready)
         });
         let listener = self.listener.as_ref()?;
@@ -334,7 +326,7 @@ impl Pools {
 
     /// Wakes a waiting worker with a message without connections in the hand-off queue.
     pub(crate) fn wake_worker(&self, id: PoolId) {
-        if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queue.as_ref()) {
+        if let Some((_, queue_in)) = self.by_id.get(&id).and_then(|pool| pool.queues.hand_off()) {
             // A full queue wakes the workers that read it.
             let _ = send_with(queue_in.as_fd(), &WAKE, &[]);
         }
@@ -348,10 +340,11 @@ impl Pools {
             return;
         }
         pool.watched = true;
-        let queue = pool.queue.iter().map(|(out, _)| out);
-        let queues = queue.chain(pool.lanes.iter().flatten());
         let listeners = pool.listener.iter().chain(&pool.http);
-        for fd in listeners.map(|listener| &listener.socket).chain(queues) {
+        for fd in listeners
+            .map(|listener| &listener.socket)
+            .chain(pool.queues.work())
+        {
             services.sources.watch_of_pool(&pool.name, fd, Source::Work(id));
         }
     }
@@ -364,8 +357,7 @@ impl Pools {
         for listener in pool.listener.iter().chain(&pool.http) {
             services.sources.forget(&listener.socket);
         }
-        let queue = pool.queue.iter().map(|(out, _)| out);
-        for out in queue.chain(pool.lanes.iter().flatten()) {
+        for out in pool.queues.work() {
             services.sources.forget(out);
         }
     }

@@ -6,6 +6,7 @@ use crate::context::generation::{Generation, Pipes, Resources, open_access_log};
 use crate::context::lines::Lines;
 use crate::context::pools::{Pools, RunningPool, policy};
 use crate::context::processes::{Processes, Who};
+use crate::context::queues::Queues;
 use crate::context::reports::Reports;
 use crate::context::services::Services;
 use crate::context::sources::Source;
@@ -24,6 +25,7 @@ use forkyard_core::master::event::{
 use forkyard_host::confine;
 use forkyard_host::listen::{Inherited, ListenError, Listener};
 use forkyard_host::logs::Handout;
+use forkyard_protocol::handover::names::QueueKind;
 use forkyard_protocol::handover::{document, names};
 use forkyard_scoreboard::layout::slot as field;
 use forkyard_scoreboard::{Board, header, slot_reader};
@@ -255,21 +257,12 @@ impl Pools {
             let socket = take(&names::http(pool.id)).ok()?;
             Some((socket, http.address.clone(), http.file))
         });
-        let queue = match names::queue(pool.id) {
-            [out, into] if pool.has_queue => Some((take(&out)?, take(&into)?))
-                .map(|(out, into)| (Guarded::with_descriptors(out), Guarded::with_descriptors(into))),
-            _ => None,
-        };
-        let [a, b, c, d] = names::lanes(pool.id);
-        let lanes = match pool.has_lanes {
-            true => Some([take(&a)?, take(&b)?, take(&c)?, take(&d)?].map(Guarded::with_descriptors)),
-            false => None,
-        };
-        let [a, b, c, d] = names::turns(pool.id);
-        let turns = match pool.has_turns {
-            true => Some([take(&a)?, take(&b)?, take(&c)?, take(&d)?].map(Guarded::with_descriptors)),
-            false => None,
-        };
+        let mut queues = Queues::default();
+        for kind in QueueKind::ALL.into_iter().filter(|kind| pool.has(*kind)) {
+            let ends: Result<Vec<OwnedFd>, AdoptError> =
+                kind.names(pool.id).map(|name| take(&name)).collect();
+            queues.insert(kind, ends?.into_iter().map(Guarded::with_descriptors).collect());
+        }
         let known = in_force.pool(&pool.name);
         let backlog = known.map_or(-1, |known| known.listen.backlog);
         let listener = Listener::adopt(socket, pool.address.clone(), pool.file, backlog);
@@ -278,9 +271,7 @@ impl Pools {
             name: pool.name.clone(),
             http: http.transpose()?,
             listener: Some(listener?),
-            queue,
-            lanes,
-            turns,
+            queues,
             left_at: pool.had.map(|had| Tick::from_nanos(had.left_at)),
             had: pool.had,
             last_deployment: pool.last_deployment.clone(),

@@ -18,7 +18,7 @@ use forkyard_protocol::handover::changes::Changes;
 use forkyard_protocol::handover::document::{
     Document, HttpSocket, SavedGeneration, SavedPool, SavedWorker, Stopping, VERSION,
 };
-use forkyard_protocol::handover::names;
+use forkyard_protocol::handover::names::{self, QueueKind};
 use forkyard_sys::process;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -146,9 +146,7 @@ impl<'e> LeftState<'e> {
         for (id, pool) in pools.by_id.iter() {
             all.extend(pool.named_listener(*id));
             all.extend(pool.named_http(*id));
-            all.extend(pool.named_queue(*id));
-            all.extend(pool.named_lanes(*id));
-            all.extend(pool.named_turns(*id));
+            all.extend(pool.named_queues(*id));
         }
         for (id, listener) in self.reporters.listeners() {
             all.push((names::status(id.0), &listener.socket));
@@ -185,6 +183,7 @@ impl Pools {
         if let Some(ending) = ending.get(pool.name.as_str()) {
             counters.add(ending);
         }
+        let has = |kind| pool.queues.get(kind).is_some();
         Some(SavedPool {
             id: id.0,
             name: pool.name.clone(),
@@ -195,9 +194,9 @@ impl Pools {
                 file: http.file(),
             }),
             serving: manager.serving(id).map(|generation| generation.0),
-            has_queue: pool.queue.is_some(),
-            has_lanes: pool.lanes.is_some(),
-            has_turns: pool.turns.is_some(),
+            has_queue: has(QueueKind::HandOff),
+            has_lanes: has(QueueKind::Lanes),
+            has_turns: has(QueueKind::Turns),
             counters,
             release: pool.serving.and_then(|id| self.generations.get(&id)?.release()),
             sites: self.sites.left(id),

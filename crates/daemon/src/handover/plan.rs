@@ -8,7 +8,7 @@ pub use forkyard_base::descriptor::Kind;
 use forkyard_protocol::handover::document::{
     Document, SavedGeneration, SavedPool, SavedProgram, SavedWorker, StopRequest,
 };
-use forkyard_protocol::handover::names;
+use forkyard_protocol::handover::names::{self, QueueKind};
 use forkyard_runtimes::http::table_pages;
 use forkyard_scoreboard::layout::{header::MAX_SLOTS, pages, pages_with_lanes, pages_without_numbers};
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,17 +84,14 @@ impl Plan {
             self.complaints.push(Complaint::Pool(pool.name.clone(), name));
             return;
         }
-        let queue = names::queue(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
-        let lanes = names::lanes(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
-        let turns = names::turns(pool.id).map(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
-        self.pools.push(SavedPool {
-            has_queue: pool.has_queue && queue == [true, true],
-            has_lanes: pool.has_lanes && lanes == [true; 4],
-            has_turns: pool.has_turns && turns == [true; 4],
-            http: (pool.http.clone())
-                .filter(|_| facts.kinds.get(&names::http(pool.id)) == Some(&Kind::Listener)),
-            ..pool.clone()
-        });
+        let mut pool = pool.clone();
+        for kind in QueueKind::ALL {
+            let mut ends = kind.names(pool.id);
+            *pool.has_mut(kind) &= ends.all(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
+        }
+        let has_http = facts.kinds.get(&names::http(pool.id)) == Some(&Kind::Listener);
+        pool.http = pool.http.filter(|_| has_http);
+        self.pools.push(pool);
     }
 
     fn generation(&mut self, generation: &SavedGeneration, facts: &Facts, seen: &mut Seen) {
@@ -289,7 +286,7 @@ mod tests {
         let mut facts = Facts::default();
         for pool in &document.pools {
             facts.kinds.insert(names::listener(pool.id), Kind::Listener);
-            for end in names::queue(pool.id) {
+            for end in QueueKind::HandOff.names(pool.id) {
                 facts.kinds.insert(end, Kind::Packets);
             }
         }

@@ -6,28 +6,35 @@ use crate::context::effect::Effect;
 use crate::context::sources::Source;
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_host::listen::Listener;
-use forkyard_protocol::handover::names;
+use forkyard_protocol::handover::names::{self, QueueKind};
 use forkyard_sys::Error;
-use forkyard_sys::fd::socket_pair;
-use forkyard_sys::guarded::Guarded;
-use nix::sys::socket::SockType;
 
 impl Context {
-    pub(crate) fn open_queue(&mut self, id: PoolId) -> Result<(), Error> {
+    /// Opens the queues that workers of a generation need.
+    pub(crate) fn open_queues(&mut self, id: GenerationId) -> Result<(), Error> {
+        let Some(generation) = self.pools.generations.get(&id) else {
+            return Ok(());
+        };
+        let (pool, settings) = (generation.pool, &generation.settings);
+        let has_lanes = settings.pool.lanes.is_some().then_some(QueueKind::Lanes);
+        let may_share = settings.turn.is_some().then_some(QueueKind::Turns);
+        let mut kinds = [Some(QueueKind::HandOff), has_lanes, may_share].into_iter();
+        kinds.try_for_each(|kind| kind.map_or(Ok(()), |kind| self.open_queue(pool, kind)))
+    }
+
+    pub(crate) fn open_queue(&mut self, id: PoolId, kind: QueueKind) -> Result<(), Error> {
         let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return Ok(());
         };
-        if pool.queue.is_some() {
+        if !pool.queues.open(kind)? {
             return Ok(());
         }
-        // Workers send each other connections over it.
-        let (out, into) = socket_pair(SockType::SeqPacket)?;
-        let queue = (Guarded::with_descriptors(out), Guarded::with_descriptors(into));
         if pool.watched {
-            self.services.sources.watch(&queue.0, Source::Work(id))?;
+            for end in pool.queues.work_of(kind) {
+                self.services.sources.watch(end, Source::Work(id))?;
+            }
         }
-        pool.queue = Some(queue);
-        self.handover.keep(pool.named_queue(id));
+        self.handover.keep(pool.named_queues(id));
         self.handover.pool_changed(id);
         Ok(())
     }
@@ -74,10 +81,7 @@ impl Context {
             }
             let http = pool.http.iter().map(|_| names::http(id.0));
             let listener = std::iter::once(names::listener(id.0));
-            let queues = names::queue(id.0)
-                .into_iter()
-                .chain(names::lanes(id.0))
-                .chain(names::turns(id.0));
+            let queues = QueueKind::ALL.into_iter().flat_map(|kind| kind.names(id.0));
             self.handover.unkeep(listener.chain(http).chain(queues));
         }
     }

@@ -2,23 +2,17 @@
 
 use crate::context::Context;
 use crate::context::generation::Generation;
-use crate::context::handover::Named;
 use crate::context::pools::{Pools, RunningPool};
-use crate::context::sources::Source;
 use forkyard_base::tick::Tick;
-use forkyard_core::master::event::{GenerationId, PoolId};
-use forkyard_protocol::handover::names;
+use forkyard_core::master::event::PoolId;
+use forkyard_protocol::handover::names::QueueKind;
 use forkyard_protocol::lanes::{Lane, Lanes, PARKED_BYTES};
-use forkyard_sys::Error;
-use forkyard_sys::fd::{receive_with, send_with, set_send_buffer, socket_pair, unread};
+use forkyard_sys::fd::{receive_with, send_with, unread};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::process::{self, Finding};
 use forkyard_sys::socket::{Progress, receive, send};
-use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Holds a thousand parked connections.
-const SEND_BUFFER: usize = 2 << 20;
 /// Parameters of parked requests are shorter.
 const REQUEST_BYTES: usize = 64 * 1_024;
 const REFUSED: &[u8] =
@@ -28,15 +22,11 @@ const REFUSED: &[u8] =
 const MOST_PARKED: usize = 4 * 1_024;
 
 impl RunningPool {
-    /// The ends of the lanes' queues in the descriptor store.
-    pub(crate) fn named_lanes(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
-        let lanes = self.lanes.iter().filter(|_| self.listener.is_some());
-        lanes.flat_map(move |ends| names::lanes(id.0).into_iter().zip(ends.iter().map(|end| &**end)))
-    }
-
     /// Returns the number of parked connections, by lane.
     fn parked(&self) -> [u32; 4] {
-        let Some(ends) = &self.lanes else { return [0; 4] };
+        let Some(ends) = self.queues.get(QueueKind::Lanes) else {
+            return [0; 4];
+        };
         let parked = |lane: Lane| unread(ends[lane.out_end()].as_fd()) / PARKED_BYTES;
         Lane::ALL.map(|lane| u32::try_from(parked(lane)).unwrap_or(u32::MAX))
     }
@@ -48,37 +38,6 @@ impl RunningPool {
 }
 
 impl Context {
-    /// Creates the queues of a pool's lanes, if its generation has lanes.
-    pub(crate) fn open_lanes(&mut self, id: GenerationId) -> Result<(), Error> {
-        let Some(generation) = self.pools.generations.get(&id) else {
-            return Ok(());
-        };
-        let (pool_id, has_lanes) = (generation.pool, generation.settings.pool.lanes.is_some());
-        let Some(pool) = self.pools.by_id.get_mut(&pool_id).filter(|_| has_lanes) else {
-            return Ok(());
-        };
-        if pool.lanes.is_some() {
-            return Ok(());
-        }
-        let (high, low) = (
-            socket_pair(SockType::SeqPacket)?,
-            socket_pair(SockType::SeqPacket)?,
-        );
-        let ends = [high.0, high.1, low.0, low.1];
-        for end in &ends {
-            // A smaller buffer holds fewer connections.
-            set_send_buffer(end.as_fd(), SEND_BUFFER)?;
-        }
-        let ends = ends.map(Guarded::with_descriptors);
-        for end in ends.iter().filter(|_| pool.watched) {
-            self.services.sources.watch(end, Source::Work(pool_id))?;
-        }
-        pool.lanes = Some(ends);
-        self.handover.keep(pool.named_lanes(pool_id));
-        self.handover.pool_changed(pool_id);
-        Ok(())
-    }
-
     /// Closes a pool's lane queues once no generation has lanes. Parked connections go into the hand-off queue.
     pub(crate) fn close_lanes(&mut self, id: PoolId) {
         let has_lanes = |generation: &Generation| generation.settings.pool.lanes.is_some();
@@ -90,29 +49,27 @@ impl Context {
         let Some(pool) = self.pools.by_id.get_mut(&id) else {
             return;
         };
-        let Some(ends) = pool.lanes.take() else { return };
+        let Some(ends) = pool.queues.remove(QueueKind::Lanes) else {
+            return;
+        };
         ends.iter().for_each(|end| self.services.sources.forget(end));
-        if let Some((_, queue_in)) = &pool.queue {
+        if let Some((_, queue_in)) = pool.queues.hand_off() {
             pass_on(&pool.name, &ends, queue_in);
         }
-        self.handover.unkeep(names::lanes(id.0));
+        self.handover.unkeep(QueueKind::Lanes.names(id.0));
         self.handover.pool_changed(id);
     }
 }
 
 /// Passes parked connections to the hand-off queue, in a child process, because closing a client's connection can block.
-fn pass_on(pool: &str, ends: &[Guarded; 4], queue_in: &Guarded) {
-    let kept = [
-        ends[0].as_fd(),
-        ends[1].as_fd(),
-        ends[2].as_fd(),
-        ends[3].as_fd(),
-        queue_in.as_fd(),
-    ];
+fn pass_on(pool: &str, ends: &[Guarded], queue_in: &Guarded) {
+    let queue_in = queue_in.as_fd();
+    let ends: Vec<_> = ends.iter().map(AsFd::as_fd).collect();
+    let kept: Vec<_> = ends.iter().copied().chain([queue_in]).collect();
     let is_passed = process::within_a_moment_with(pool, &kept, || {
-        take_all(&kept[..4], |note, descriptors| {
+        take_all(&ends, |note, descriptors| {
             let sockets: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-            send_with(kept[4], note, &sockets).is_ok()
+            send_with(queue_in, note, &sockets).is_ok()
         });
         Finding::from(Vec::new())
     });
@@ -140,10 +97,10 @@ fn take_all(ends: &[BorrowedFd<'_>], take: impl Fn(&[u8], &[OwnedFd]) -> bool) {
 
 /// Answers the parked requests of a closing pool, in a child process.
 pub(crate) fn refuse_parked(pool: &RunningPool) {
-    let Some(ends) = pool.lanes.as_ref().filter(|_| pool.has_parked()) else {
+    let Some(ends) = pool.queues.get(QueueKind::Lanes).filter(|_| pool.has_parked()) else {
         return;
     };
-    let kept = ends.each_ref().map(AsFd::as_fd);
+    let kept: Vec<_> = ends.iter().map(AsFd::as_fd).collect();
     let refused = process::within_a_moment_with(&pool.name, &kept, || {
         take_all(&kept, |_, descriptors| {
             descriptors.iter().for_each(|it| refuse(it.as_fd()));

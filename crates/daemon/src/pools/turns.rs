@@ -3,17 +3,12 @@
 
 use crate::context::Context;
 use crate::context::generation::Generation;
-use crate::context::handover::Named;
-use crate::context::pools::RunningPool;
 use forkyard_core::master::event::{GenerationId, PoolId};
-use forkyard_protocol::handover::names;
+use forkyard_protocol::handover::names::QueueKind;
 use forkyard_scoreboard::turns::{Turn, set_turn};
-use forkyard_sys::Error;
-use forkyard_sys::fd::{receive_with, send_with, socket_pair, unread};
-use forkyard_sys::guarded::Guarded;
+use forkyard_sys::fd::{receive_with, send_with, unread};
 use forkyard_sys::process;
 use forkyard_sys::socket::{Readiness, wait};
-use nix::sys::socket::SockType;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
@@ -23,14 +18,6 @@ const MOST_MESSAGES: usize = 4 * 1_024;
 const NOTE_BYTES: usize = 4 * 1_024;
 /// How long a request waits for room in the hand-off queue.
 const ROOM_PATIENCE: Duration = Duration::from_secs(20);
-
-impl RunningPool {
-    /// The ends of the turn queues in the descriptor store.
-    pub(crate) fn named_turns(&self, id: PoolId) -> impl Iterator<Item = Named<'_>> {
-        let turns = self.turns.iter().filter(|_| self.listener.is_some());
-        turns.flat_map(move |ends| names::turns(id.0).into_iter().zip(ends.iter().map(|end| &**end)))
-    }
-}
 
 impl Generation {
     /// Publishes its part of the pool's requests.
@@ -42,28 +29,6 @@ impl Generation {
 }
 
 impl Context {
-    /// Creates a pool's turn queues, if its generations may share requests.
-    pub(crate) fn open_turns(&mut self, id: GenerationId) -> Result<(), Error> {
-        let Some(generation) = self.pools.generations.get(&id) else {
-            return Ok(());
-        };
-        let (pool_id, may_share) = (generation.pool, generation.settings.turn.is_some());
-        let Some(pool) = self.pools.by_id.get_mut(&pool_id).filter(|_| may_share) else {
-            return Ok(());
-        };
-        if pool.turns.is_some() {
-            return Ok(());
-        }
-        let (first, second) = (
-            socket_pair(SockType::SeqPacket)?,
-            socket_pair(SockType::SeqPacket)?,
-        );
-        pool.turns = Some([first.0, first.1, second.0, second.1].map(Guarded::with_descriptors));
-        self.handover.keep(pool.named_turns(pool_id));
-        self.handover.pool_changed(pool_id);
-        Ok(())
-    }
-
     /// Publishes the parts of two generations. `None`: the requests are no longer shared.
     pub(crate) fn set_shares(&mut self, old: GenerationId, new: GenerationId, percent: Option<u8>) {
         let mut pool = None;
@@ -95,12 +60,9 @@ impl Context {
         let Some(pool) = self.pools.by_id.get(&id) else {
             return;
         };
-        let out = pool
-            .turns
-            .as_ref()
-            .zip(turn)
-            .map(|(ends, turn)| &ends[usize::from(turn % 2) * 2]);
-        let (Some(out), Some((_, queue_in))) = (out, &pool.queue) else {
+        let ends = pool.queues.get(QueueKind::Turns).zip(turn);
+        let out = ends.and_then(|(ends, turn)| ends.get(usize::from(turn % 2) * 2));
+        let (Some(out), Some((_, queue_in))) = (out, pool.queues.hand_off()) else {
             return;
         };
         if unread(out.as_fd()) == 0 {
@@ -137,6 +99,8 @@ fn move_requests(out: BorrowedFd<'_>, queue_in: BorrowedFd<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forkyard_sys::fd::socket_pair;
+    use nix::sys::socket::SockType;
     use std::io::{Read, Write};
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;

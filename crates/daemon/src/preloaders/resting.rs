@@ -11,11 +11,7 @@ use crate::preloaders::Preloaders;
 use crate::preloaders::preloader::Preloader;
 use forkyard_core::master::event::{GenerationId, PoolId};
 use forkyard_core::master::resting::{Holder, Holdings};
-use forkyard_protocol::handover::names;
-use forkyard_sys::fd::unread;
-use forkyard_sys::socket::{self, Readiness};
-use std::os::fd::AsFd;
-use std::time::Duration;
+use forkyard_protocol::handover::names::{self, QueueKind};
 
 impl Context {
     pub(crate) fn rest_generations(&mut self, preloaders: &Preloaders) {
@@ -36,7 +32,7 @@ impl Context {
             let pool = generation.pool;
             self.pools.generations.insert(id, generation);
             self.pools
-                .close_queue(&mut self.services, &mut self.handover, pool);
+                .close_queues(&mut self.services, &mut self.handover, pool);
         }
     }
 
@@ -89,33 +85,23 @@ impl Pools {
         holdings.rests()
     }
 
-    fn close_queue(&mut self, services: &mut Services, handover: &mut Handover, id: PoolId) {
+    fn close_queues(&mut self, services: &mut Services, handover: &mut Handover, id: PoolId) {
         if self.generations.of(&id).any(|(_, it)| it.pipes().is_some()) {
             return;
         }
         let Some(pool) = self.by_id.get_mut(&id) else {
             return;
         };
-        if pool.lanes.is_some() && !pool.has_parked() {
-            let ends = pool.lanes.take();
-            ends.iter().flatten().for_each(|end| services.sources.forget(end));
-            handover.pool_changed(id);
-            handover.unkeep(names::lanes(id.0));
+        for kind in QueueKind::ALL {
+            if !pool.queues.are_empty(kind) {
+                continue;
+            }
+            let work = pool.queues.work_of(kind);
+            work.iter().for_each(|end| services.sources.forget(end));
+            if pool.queues.remove(kind).is_some() {
+                handover.pool_changed(id);
+                handover.unkeep(kind.names(id.0));
+            }
         }
-        if let Some(ends) = &pool.turns
-            && ends.iter().all(|end| unread(end.as_fd()) == 0)
-        {
-            pool.turns = None;
-            handover.pool_changed(id);
-            handover.unkeep(names::turns(id.0));
-        }
-        let Some((out, _)) = &pool.queue else { return };
-        if socket::wait(out.as_fd(), Readiness::Readable, Duration::ZERO).unwrap_or(true) {
-            return;
-        }
-        services.sources.forget(out);
-        pool.queue = None;
-        handover.pool_changed(id);
-        handover.unkeep(names::queue(id.0));
     }
 }

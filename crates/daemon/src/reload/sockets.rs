@@ -6,6 +6,7 @@ use crate::helpers::reporter::Reporters;
 use forkyard_config::Pool;
 use forkyard_core::master::event::PoolId;
 use forkyard_host::listen::{ListenError, Listener, ListenerState, bind};
+use forkyard_protocol::handover::names::QueueKind;
 use forkyard_sys::fd::{MAX_PASSED, send_with, set_nonblocking};
 use forkyard_sys::process::{self, Finding};
 use forkyard_sys::socket;
@@ -121,7 +122,7 @@ impl Context {
         let is_shut_down = self.pools.socket_state_of(Some(from)) == Some(ListenerState::ShutDown);
         // A socket that was shut down has refused its waiting connections.
         if !has_router && !is_shut_down {
-            if let Err(error) = self.open_queue(to) {
+            if let Err(error) = self.open_queue(to, QueueKind::HandOff) {
                 log::error!("[pool {name}] connections that wait at the old socket are lost: {error}");
             }
             match self.pools.pass_on(from, to) {
@@ -189,7 +190,7 @@ impl Pools {
     /// close. Returns their number.
     fn pass_on(&self, from: PoolId, to: PoolId) -> Result<usize, Lost> {
         let old = self.by_id.get(&from).and_then(|pool| pool.listener.as_ref());
-        let queue = self.by_id.get(&to).and_then(|pool| pool.queue.as_ref());
+        let queue = self.by_id.get(&to).and_then(|pool| pool.queues.hand_off());
         let (Some(old), Some((_, queue_in))) = (old, queue) else {
             return Ok(0);
         };

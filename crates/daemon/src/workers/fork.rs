@@ -225,12 +225,9 @@ impl Context {
         for (fd, source) in generation.pipes().into_iter().flat_map(|pipes| pipes.sources(id)) {
             self.services.sources.watch(fd, source)?;
         }
-        let pool = generation.pool;
         self.handover.keep(generation.named(id));
         self.handover.generation_changed(id);
-        self.open_queue(pool)?;
-        self.open_lanes(id)?;
-        self.open_turns(id)
+        self.open_queues(id)
     }
 }
 
@@ -305,19 +302,13 @@ impl Pools {
     pub(crate) fn context(&self, id: GenerationId) -> Result<GenerationContext, Error> {
         let generation: &Generation = self.generations.get(&id).ok_or_else(closed)?;
         let pool = self.by_id.get(&generation.pool).ok_or_else(closed)?;
-        let queue = pool.queue.as_ref().ok_or_else(closed)?;
         match &pool.listener {
             Some(listener) => {
                 let http = pool.http.as_ref().map(|http| &*http.socket);
-                generation.context(
-                    &listener.socket,
-                    http,
-                    queue,
-                    (pool.lanes.as_ref(), pool.turns.as_ref()),
-                )
+                generation.context(&listener.socket, http, &pool.queues)
             }
             // Its workers get their connections from a router.
-            None => generation.context(&null()?, None, queue, (None, None)),
+            None => generation.context(&null()?, None, &pool.queues),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The hand-over document: the master's state that neither descriptors nor the configuration contain.
 
 use super::changes::Changes;
+use super::names::QueueKind;
 use crate::address::Address;
 use crate::counters::PoolCounters;
 use crate::last_reload::LastReload;
@@ -95,6 +96,25 @@ pub struct SavedPool {
     /// The workers that exited last, if the pool has none now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub had: Option<Had>,
+}
+
+impl SavedPool {
+    /// Whether the pool has queues of a kind.
+    pub fn has(&self, kind: QueueKind) -> bool {
+        match kind {
+            QueueKind::HandOff => self.has_queue,
+            QueueKind::Lanes => self.has_lanes,
+            QueueKind::Turns => self.has_turns,
+        }
+    }
+
+    pub fn has_mut(&mut self, kind: QueueKind) -> &mut bool {
+        match kind {
+            QueueKind::HandOff => &mut self.has_queue,
+            QueueKind::Lanes => &mut self.has_lanes,
+            QueueKind::Turns => &mut self.has_turns,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,19 +24,29 @@ pub fn http(pool: u32) -> String {
     format!("p{pool}.h")
 }
 
-/// A pool's hand-off queue: read end, write end.
-pub fn queue(pool: u32) -> [String; 2] {
-    [format!("p{pool}.qo"), format!("p{pool}.qi")]
+/// The kinds of a pool's queues: socket pairs over which its workers pass each other connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QueueKind {
+    /// For kept connections with a request, and for wake-ups: one pair, with a read end and a write end.
+    HandOff,
+    /// For requests parked in lanes: two pairs, each carrying two lanes, one in each direction.
+    Lanes,
+    /// For requests of the other of two generations that share the pool: a pair for each, with a read end and a write end.
+    Turns,
 }
 
-/// The ends of the queues of a pool's lanes: two socket pairs.
-pub fn lanes(pool: u32) -> [String; 4] {
-    ["h0", "h1", "l0", "l1"].map(|end| format!("p{pool}.q{end}"))
-}
+impl QueueKind {
+    pub const ALL: [QueueKind; 3] = [QueueKind::HandOff, QueueKind::Lanes, QueueKind::Turns];
 
-/// The ends of a pool's turn queues: out and in of each.
-pub fn turns(pool: u32) -> [String; 4] {
-    ["t0", "t1", "t2", "t3"].map(|end| format!("p{pool}.{end}"))
+    /// Returns the names of the ends, two for each pair.
+    pub fn names(self, pool: u32) -> impl Iterator<Item = String> {
+        let ends: &[&str] = match self {
+            QueueKind::HandOff => &["qo", "qi"],
+            QueueKind::Lanes => &["qh0", "qh1", "ql0", "ql1"],
+            QueueKind::Turns => &["t0", "t1", "t2", "t3"],
+        };
+        ends.iter().map(move |end| format!("p{pool}.{end}"))
+    }
 }
 
 pub fn board(generation: u32) -> String {
@@ -135,7 +145,7 @@ mod tests {
     #[test]
     fn numbers_are_read_back() {
         let mut names = vec![listener(3)];
-        names.extend(queue(4));
+        names.extend(QueueKind::Lanes.names(4));
         names.extend(of_generation(7));
         names.extend(of_worker(900, true));
         names.extend(["handover-a".into(), "x9.y".into(), "w.z".into()]);
