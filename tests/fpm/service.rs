@@ -116,7 +116,7 @@ impl Daemon {
         self
     }
 
-    /// Returns what the daemon says until it has ended well.
+    /// Returns the daemon's lines until its regular exit.
     pub(crate) fn stop(&mut self, signal: Signal) -> Vec<String> {
         self.signal(signal);
         let seen = self.expect("exiting, bye-bye!");

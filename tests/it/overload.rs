@@ -1,4 +1,4 @@
-//! Dead work: requests whose client has left, whose time is over, or that are too many do not begin.
+//! Dead work: requests do not begin if their client has left, their time is over, or too many wait.
 
 mod queue;
 mod routed;
@@ -172,7 +172,7 @@ impl Site {
         self.numbers().dead_work
     }
 
-    /// Waits until the last hour has all requests that did not begin, too.
+    /// Waits until the last hour also has all requests that did not begin.
     fn wait_for_last_hour(&self, row: &str) -> LastHour {
         until(&format!("{row}: the last hour"), || {
             let numbers = self.numbers();

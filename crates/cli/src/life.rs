@@ -1,4 +1,4 @@
-//! The daemon's program, its age, its last upgrade, and what a reload would change, in `forkyard status`.
+//! The daemon's program, its age, its last upgrade, and the changes of a reload, in `forkyard status`.
 
 use super::control::{Daemon, answer, printable};
 use super::{dry_run, last_reload, texts, version};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Times of files may be older by the kernel's tick than the clock at a change.
 const TICK_MS: i128 = 10;
-/// The most lines about what a reload would change.
+/// The most lines about the changes of a reload.
 const MOST_LINES: usize = 10;
 
 /// The first line of the overview.
@@ -86,8 +86,8 @@ fn replaced(life: Option<&DaemonLife>) -> String {
     }
 }
 
-/// Asks what a reload would change. Returns at once if no file of the configuration has changed since the daemon read
-/// it, because the daemon reads all files for the answer.
+/// Asks for the changes of a reload. Returns at once if no file of the configuration has changed since the daemon read it,
+/// because the daemon reads all files for the answer.
 pub(super) fn ask_changes(daemon: &Daemon, status: &mut Status) {
     let (pid, path) = (status.pid, PathBuf::from(&status.config));
     let Some(life) = &mut status.daemon else { return };

@@ -1,4 +1,4 @@
-//! `forkyard php`: lists the PHP versions, and what the missing ones need.
+//! `forkyard php`: lists the PHP versions, and the packages that missing versions need.
 
 use super::{EXIT_SOFTWARE, program_directory};
 use forkyard_runtimes::php::files;
@@ -36,7 +36,7 @@ fn shown((version, library): &Built) -> String {
     line(version, library.as_deref(), ini.as_deref())
 }
 
-/// Returns the newest version whose libphp is installed.
+/// Returns the newest version with an installed libphp.
 pub(super) fn newest_that_runs() -> Result<String, PhpError> {
     let mut built = ask()?.into_iter().filter(|(_, library)| library.is_some());
     let newest = built.next_back().map(|(version, _)| version);

@@ -27,7 +27,7 @@ struct StopLimit {
     said_by: String,
 }
 
-/// Returns a warning for each pool whose stop may exceed systemd's limit.
+/// Returns a warning for each pool that may stop later than systemd allows.
 pub(super) fn stops_late(loaded: &Loaded) -> Vec<Diagnostic> {
     let Some(stop) = limit(Path::new("/")) else {
         return Vec::new();

@@ -26,7 +26,7 @@ pub enum Application {
     Rust,
 }
 
-/// Where a job's script is configured.
+/// The place of a job's script in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobScript {
     Required,
@@ -269,8 +269,8 @@ pub struct Wrapped {
     pub start_timeout: Duration,
     /// Stop the preloader after the pool has had no worker for this long.
     pub preloader_idle_timeout: Duration,
-    /// The number of requests after which a worker becomes the next preloader. One number per preloader; the last
-    /// repeats. Zero or empty: never.
+    /// A worker becomes the next preloader after this number of requests. One number per preloader; the last repeats. Zero or
+    /// empty: never.
     #[serde(default)]
     pub refork_after: Vec<u64>,
     #[serde(default)]
@@ -396,7 +396,7 @@ pub struct WorkerScript {
     /// Additions to `$_SERVER` for the boot and warm-up requests.
     pub warm_up_server: Vec<(String, String)>,
     pub boot_connections: BootConnections,
-    /// Files whose changes require a new boot.
+    /// Files that require a new boot after a change.
     #[serde(default)]
     pub watch: Vec<PathPattern>,
 }
@@ -474,8 +474,8 @@ impl Preloading {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestSettings {
     All,
-    /// Settings that web servers usually send, except those that select code or files to write, and those in
-    /// `php_admin_value`.
+    /// Settings that web servers usually send, except settings in `php_admin_value` and settings that select code or files to
+    /// write.
     Harmless,
     Only(Vec<String>),
     #[default]

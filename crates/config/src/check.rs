@@ -68,8 +68,8 @@ pub fn check(
     Ok(0)
 }
 
-/// Returns a line for each pool whose number the autopilot chooses: what it begins with, and the number that such a
-/// configuration had before the autopilot.
+/// Returns a line for each pool with an autopilot: the number of workers that it begins with, and the number of this
+/// configuration before the autopilot.
 fn autopilots(pools: &[Arc<Pool>], resources: &Resources) -> Vec<String> {
     let flown: Vec<&Arc<Pool>> = pools.iter().filter(|pool| pool.has_autopilot).collect();
     let line = |pool: &&Arc<Pool>| {

@@ -17,7 +17,7 @@ const ACCESS: u64 = 2;
 const APP_LOG: u64 = 1;
 const WORKER: u64 = 1;
 const OUTPUT: u64 = 2;
-/// Workers of a static pool whose number the autopilot chooses: few machines have room for more.
+/// The assumed number of workers if the autopilot chooses it for a static pool. Few machines have room for more.
 const CHOSEN: u32 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

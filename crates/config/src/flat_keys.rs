@@ -101,7 +101,7 @@ pub(super) struct KeyEntry<T> {
 #[derive(Debug)]
 pub(super) struct FlatKeys<'t> {
     flat_keys: Vec<FlatKey<'t>>,
-    /// The keys that were asked for: those that may be written.
+    /// The requested keys, which may be written.
     pub(super) known: Vec<&'static str>,
 }
 

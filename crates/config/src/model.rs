@@ -63,7 +63,7 @@ pub struct Global {
     pub is_control_written: bool,
     #[serde(default)]
     pub on_sigterm: OnSigterm,
-    /// Where numbers are served over HTTP; `None`: nowhere.
+    /// The address that serves numbers over HTTP, if any.
     #[serde(default)]
     pub web: Option<Web>,
 }
@@ -72,7 +72,7 @@ pub struct Global {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Web {
     pub address: Address,
-    /// Names in lower case that a Host header may have, besides `localhost` and IP addresses.
+    /// Names in lower case that a Host header may have, in addition to `localhost` and IP addresses.
     pub hosts: Vec<String>,
 }
 
@@ -155,10 +155,10 @@ pub struct Pool {
     pub serving: Serving,
     #[serde(default)]
     pub overload: super::overload::Overload,
-    /// Its lanes; `pm` has the workers on top, too.
+    /// Its lanes. `pm` includes their additional workers.
     #[serde(default)]
     pub lanes: Option<Box<super::lanes::Lanes>>,
-    /// `None`: its paths are as written.
+    /// `None`: its paths are used unchanged.
     #[serde(default)]
     pub release: Option<Box<super::release::Release>>,
     #[serde(flatten)]
@@ -182,7 +182,7 @@ pub struct Account {
     pub group: Option<String>,
 }
 
-/// What a process sets up before it runs the application.
+/// The preparations of a process before it runs the application.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessSetup {
     pub chdir: Option<PathBuf>,
@@ -268,7 +268,7 @@ pub struct Pages {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Logs {
     pub access: Option<AccessLog>,
-    /// Where and after which time a slow request is logged; `None`: never.
+    /// The log of slow requests and their least time; `None`: no slow request is logged.
     pub slow_log: Option<SlowLog>,
     pub app_log: Option<AppLog>,
     pub catch_workers_output: bool,

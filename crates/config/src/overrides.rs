@@ -14,7 +14,7 @@ const PREFIX: &str = "FORKYARD_";
 pub(super) const GLOBAL: &str = "FORKYARD_GLOBAL__";
 const POOL: &str = "FORKYARD_POOL_";
 const DOT: &str = "__";
-/// The table of environment variables, whose names keep their case.
+/// The table of environment variables. Names in it keep their case.
 const VARIABLES: &str = "env";
 
 #[derive(Debug)]

@@ -32,14 +32,14 @@ pub enum ProcessManager {
         max_spare_servers: u32,
         /// The most forks at a time, at least 1.
         max_spawn_rate: u32,
-        /// Idle time after which a surplus worker is retired.
+        /// A surplus worker is retired after this idle time.
         process_idle_timeout: Duration,
     },
     /// Starts workers on demand.
     Ondemand {
         /// The most workers, at least 1.
         max_children: u32,
-        /// Idle time after which a worker is retired.
+        /// A worker is retired after this idle time.
         process_idle_timeout: Duration,
     },
     /// Workers of an application pool, ordered and dismissed by its router.

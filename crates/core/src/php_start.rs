@@ -3,7 +3,7 @@
 
 use crate::spawn::error::Category;
 
-/// The process that was to start PHP.
+/// The process that starts PHP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Starter {
     Zygote,

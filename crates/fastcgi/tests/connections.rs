@@ -5,10 +5,10 @@
 //! random moment: it hands idle connections to a successor and closes the others after their request.
 //!
 //! Each answer repeats its request's body. The rules: a client that follows the protocol gets its answers, complete and in
-//! order, and no others. No client gets the end of an incomplete answer. The application hears once that a client has
+//! order, and no others. No client gets the end of an incomplete answer. The application is notified once if a client has
 //! left, and only then. Input stays bounded. Every connection ends in time.
 //!
-//! The simulation must fail for each of these changes: `sent` clears the time for input; `start` drops a pending reply;
+//! The simulation must fail for each change below: `sent` clears the time for input; `start` drops a pending reply;
 //! `start` forgets an abort; `wants_input` ignores the bound; `linger` sets no time; `finish` ends a broken answer;
 //! `leave` always returns true; `answered` does not wait for the rest of a body; `blocked` extends the time again;
 //! `is_portable` ignores pending output.

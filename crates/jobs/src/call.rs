@@ -48,9 +48,9 @@ pub(crate) struct Call {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Not,
-    /// The worker was asked to abort; the deadline.
+    /// The worker has an order to abort, until this deadline.
     Asked(u64),
-    /// The master was asked to end the worker; the deadline.
+    /// The master has an order to end the worker, until this deadline.
     Ordered(u64),
     Forced(u64),
 }

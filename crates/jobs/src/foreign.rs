@@ -95,7 +95,7 @@ impl Foreign {
         self.jobs.values().any(|job| job.owner == owner)
     }
 
-    /// Returns the pools with orphans that must be asked about, and marks them as asked; and the orphans without a pool.
+    /// Returns the pools to ask about their orphans, and the orphans without a pool. Marks these pools' orphans as asked.
     /// `pool_of`: a queue's pool.
     pub(crate) fn ask(&mut self, pool_of: impl Fn(&str) -> Option<String>) -> (Vec<String>, Vec<ForeignJob>) {
         let mut by_pool: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();
@@ -113,8 +113,8 @@ impl Foreign {
         (pools, homeless)
     }
 
-    /// Returns the orphans that have ended, from the queries that a pool's workers show. `abandoned`: connections
-    /// without a client. If there are more of these than orphans shown, a worker of a killed daemon may have one.
+    /// Returns the orphans that have ended, from the queries that a pool's workers show. `abandoned`: connections without a
+    /// client. If it exceeds the number of shown orphans, a worker of a killed daemon may have an orphan.
     pub(crate) fn answered(
         &mut self,
         pool: &str,

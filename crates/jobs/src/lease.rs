@@ -72,12 +72,12 @@ impl RunningHere {
         lease.total_ms += lease.step_ms;
         let why = lease.last.error.take();
         lease.last = output;
-        // The reason of the abort says more than the way it ended.
+        // The reason of the abort explains more than the way it ended.
         lease.last.error = why.or(lease.last.error.take());
         true
     }
 
-    /// Returns how the worker died whose connection ended, if the master has already reported it.
+    /// Returns how the worker of the ended connection died, if the master has already reported it.
     fn take_death(&mut self, doubt: &Doubt) -> Option<String> {
         let is_its = |(pool, query, _): &_| *pool == doubt.pool && *query == doubt.query;
         let at = self.deaths.iter().position(is_its)?;

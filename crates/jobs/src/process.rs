@@ -203,8 +203,8 @@ impl Process {
         !self.master.is_leaving() && self.store_state.is_open()
     }
 
-    /// When other processes' jobs are looked up. With several machines this is also the heartbeat, which is needed
-    /// while jobs run here.
+    /// Returns the time of the next look at other processes' jobs. With several machines this is also the heartbeat, which is
+    /// needed while jobs run here.
     fn lookup_at(&self) -> Option<u64> {
         // The next process can cancel a job of a process that ends.
         let is_needed = !self.master.is_leaving() || self.store.is_shared() || self.running.is_any();

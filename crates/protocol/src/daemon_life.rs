@@ -16,6 +16,6 @@ pub struct DaemonLife {
     pub last_upgrade: Option<LastUpgrade>,
     /// When the daemon last began to read its configuration, in milliseconds since 1970.
     pub read_ms: u64,
-    /// What a reload would change, a line each. Added by the client; `None` if the files are as they were read.
+    /// The changes of a reload, a line each. Added by the client; `None` if the files have not changed since they were read.
     pub would_change: Option<Vec<String>>,
 }

@@ -5,7 +5,7 @@ use forkyard_base::scale::IN_OCTAVE;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Buckets of [`forkyard_base::scale`] in a bucket of a route, of which two are in a power of two.
+/// Buckets of [`forkyard_base::scale`] in a bucket of a route. A power of two has two buckets of a route.
 pub const SCALE_STEP: usize = IN_OCTAVE / 2;
 /// The first bucket of a route, which has everything up to 64 µs.
 pub const FIRST_BUCKET: usize = 11;
@@ -103,7 +103,7 @@ impl RouteSums {
 /// A route in an answer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RouteStatus {
-    /// Such as `GET /item/#`, or `other` for all routes without a row.
+    /// A name such as `GET /item/#`, or `other` for all routes without a row.
     pub route: String,
     pub requests: u64,
     /// Requests with a status of 500 or above, without an answer, or with a client that left.

@@ -16,7 +16,7 @@ use nix::fcntl::SealFlag;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 const NAME: &str = "forkyard-snapshot";
-/// Pages of address space reserved after those of [`Pages`]. Unused ones take no memory.
+/// Pages of address space reserved after [`Pages`]. Unused ones take no memory.
 const OWN_PAGES: usize = 32 << 10;
 const ENTRIES: usize = 512;
 /// Bits of a pagemap entry: present, swapped.
@@ -87,11 +87,9 @@ fn own(failure: Unrewindable) -> Error {
 impl Pages {
     /// Copies this process's memory.
     ///
-    /// `closable`: descriptors, besides the standard streams, that a request can close or replace. A rewind always
-    /// restores
-    /// them; it restores the others if one was closed, and at thorough checks. `None`: requests can run machine code,
-    /// so
-    /// every rewind restores all descriptors.
+    /// `closable`: descriptors, in addition to the standard streams, that a request can close or replace. A rewind always
+    /// restores them; it restores the others if one was closed, and at thorough checks. `None`: requests can run machine
+    /// code, so every rewind restores all descriptors.
     ///
     /// # Errors
     /// A system call failed.
@@ -264,7 +262,7 @@ impl Snapshot {
         book.area.find();
         // Includes the red zone.
         book.stack_low = (here() - 256) & !15;
-        // Nothing allocates from here on.
+        // No code allocates from here on.
         // SAFETY: the copy is a private mapping.
         let writable = |book: &Book, protection| unsafe {
             let arguments = [book.copy as usize, book.capacity * PAGE, protection, 0, 0, 0];

@@ -47,8 +47,8 @@ const KNOWN: &[&[u8]] = &[
 /// Name prefixes: client headers, Apache's values before a rewrite, the client certificate, and a job's own data.
 const FAMILIES: &[&[u8]] = &[b"HTTP_", b"REDIRECT_", b"SSL_CLIENT_", b"FORKYARD_JOB_"];
 
-/// The client header `Proxy` would become the variable from which libraries read their proxy (CVE-2016-5385). No list
-/// allows it.
+/// The client header `Proxy` would become this variable, which names a proxy to libraries (CVE-2016-5385). No list allows
+/// it.
 const NEVER: &[u8] = b"HTTP_PROXY";
 
 /// Whether a program receives a parameter. `more`: names from the configuration, where a final `*` matches any rest.

@@ -12,7 +12,7 @@ const SHARES: u64 = 1 << 8;
 const IS_NEW: u64 = 1 << 9;
 const PERCENT: u64 = 0xff;
 
-/// A generation's part in a pool whose requests two generations share.
+/// A generation's part of the requests, in a pool with two generations that share them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
     /// The new generation gets the percentage, the old one the rest.

@@ -47,7 +47,7 @@ pub fn encode(mode: u32, users: &[u32], groups: &[u32]) -> Vec<u8> {
 /// EOPNOTSUPP without support in the file system.
 pub fn set(file: BorrowedFd<'_>, list: &[u8], subject: &str) -> Result<()> {
     let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
-    // SAFETY: two C strings and a buffer with its length, all of which outlive the call.
+    // SAFETY: two C strings and a buffer with its length. They outlive the call.
     let done = unsafe {
         libc::setxattr(
             path.as_ptr(),

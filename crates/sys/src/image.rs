@@ -2,11 +2,11 @@
 //!
 //! For each private mapping with modified pages, a fork copies the page table and links the child to a tree of all
 //! sharers: with a hundred libraries and hundreds of children, most of its time. An unmodified private file mapping
-//! costs neither. So each library's written data becomes a file. One file for all would take twice as long, because the
-//! kernel keeps a tree of mappings per file.
+//! costs neither. This module therefore moves each library's written data into a file. One file for all would take twice as
+//! long, because the kernel keeps a tree of mappings per file.
 //!
-//! Likewise a library's constants, which lie around its code, are merged with the code. They become executable, as in
-//! programs from before 2018 (`ld -z separate-code`). Nothing executable is writable.
+//! It also merges a library's constants, which lie around its code, with the code. They become executable, as in programs
+//! from before 2018 (`ld -z separate-code`). No executable page is writable.
 
 use super::error::{Error, Result};
 use super::memfile;
@@ -23,8 +23,8 @@ const MAPS: &str = "/proc/self/maps";
 /// constants. `description`: a current [`describe`].
 ///
 /// # Safety
-/// The process has one thread, and no signal handler runs. Since the description the heap has not shrunk, and no
-/// mapping has changed.
+/// The process has one thread, and no signal handler runs. Since the description the heap has not shrunk, and no mapping
+/// has changed.
 ///
 /// # Errors
 /// memfd_create(2), ftruncate(2), pwrite(2), fcntl(2), mmap(2). The process is unusable then.

@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Returns what a link names, as it is written there.
+/// Returns a link's target in its written form.
 ///
 /// # Errors
 /// ENOENT if it is missing, EINVAL if it is no link; readlinkat(2).

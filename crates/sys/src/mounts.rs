@@ -1,4 +1,4 @@
-//! Detects file systems whose file ownership a user controls: FUSE, and media that mount(8) or udisks mounted for a
+//! Detects file systems with file ownership under a user's control: FUSE, and media that mount(8) or udisks mounted for a
 //! user.
 
 use super::error::{Error, Named, Result};
@@ -38,7 +38,7 @@ fn is_fuse(kind: FsType) -> bool {
 }
 
 fn mount_id(directory: BorrowedFd<'_>) -> Result<u64> {
-    // SAFETY: a struct of integers, for which zeroes are valid.
+    // SAFETY: a struct of integers. Zeroes are valid for it.
     let mut about: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: an open descriptor, a C string, and the struct that the kernel fills.
     let result = unsafe {

@@ -1,7 +1,7 @@
 //! The signal that asks a worker for a stack trace.
 //!
 //! A runtime such as Python's faulthandler first installs its own handler, which writes the trace. Our handler calls it
-//! and then writes an end marker. The signal is a real-time signal above those that programs usually take.
+//! and then writes an end marker. The signal is a real-time signal above the ones that programs usually take.
 
 use super::error::{Error, Result};
 use nix::errno::Errno;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 pub const SIGNAL: i32 = 51;
 const END: &[u8] = b"\0";
 
-/// Where the answer goes; negative for nowhere.
+/// The descriptor for the answer; negative if there is none.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static HANDLER: AtomicUsize = AtomicUsize::new(0);
 

@@ -21,7 +21,7 @@ pub struct SchedTimes {
 pub struct SchedStat(File);
 
 impl SchedStat {
-    /// Opens the statistics, `None` if the kernel has none.
+    /// Opens the statistics, or returns `None` if the kernel lacks them.
     pub fn open() -> Option<SchedStat> {
         let opened = SchedStat(File::open("/proc/self/schedstat").ok()?);
         opened.read().is_some().then_some(opened)

@@ -18,7 +18,7 @@ pub(crate) struct Readings {
     pub(crate) status: Status,
     /// Processes by pid.
     pub(crate) processes: BTreeMap<i32, ProcessReading>,
-    /// Busy processes that were looked at.
+    /// Observed busy processes.
     pub(crate) looks: Vec<Look>,
     /// Routes by pool; empty if no view shows them.
     pub(crate) routes: BTreeMap<String, Vec<RouteStatus>>,

@@ -20,7 +20,7 @@ pub(crate) enum Press {
     Interrupt,
 }
 
-/// What the daemon is asked to do, with the rights of this program's user.
+/// An order to the daemon, with the rights of this program's user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Order {
     RestartPool(String),
@@ -55,7 +55,7 @@ enum Mode {
 struct Question {
     text: String,
     order: Order,
-    /// The request that is meant.
+    /// The selected request.
     process: Option<Process>,
 }
 

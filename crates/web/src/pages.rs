@@ -45,7 +45,7 @@ impl Shown {
     }
 }
 
-/// What a path asks for.
+/// The page at a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Page {
     Metrics,
@@ -68,7 +68,7 @@ fn decoded(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// Answers a request whose answer needs no numbers.
+/// Answers a request that needs no numbers.
 pub(crate) fn without_numbers(request: &Request) -> Option<Answer> {
     match page(&request.path) {
         None => Some(Answer::text(Status::NotFound, PATHS)),

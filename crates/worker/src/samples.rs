@@ -1,4 +1,4 @@
-//! What the autopilot wants to know of a worker: its time in the run queue, and the memory that only it has.
+//! Measures a worker for the autopilot: its time in the run queue, and its unshared memory.
 
 use super::page::Page;
 use forkyard_base::tick::Tick;
@@ -34,7 +34,7 @@ fn sample() -> Option<Sample> {
     })
 }
 
-/// Takes a sample at the end of a request, if one is due. Nothing stays open: a worker may be put back.
+/// Takes a sample at the end of a request, if one is due. Leaves no file open, because the worker may be rewound.
 /// `peak`: the request's peak memory in bytes; `program`: the pid of the worker's program, or 0.
 pub(super) fn take(page: &Page, peak: u64, program: i32, now: Tick) {
     let Some(counters) = page.counters() else { return };

@@ -17,7 +17,7 @@ use std::time::Duration;
 const SAID_AGAIN: Duration = Duration::from_secs(60);
 const REQUEST_TIMEOUT: &[u8] = b"REQUEST_TIMEOUT";
 
-/// What the web server says about a request's time.
+/// The web server's parameters about a request's time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
     /// The wait until the request was taken.
@@ -105,7 +105,7 @@ pub(super) fn judge(
     };
     let may_be_skipped = || dead_work::may_be_skipped(params, rules);
     let dead = dead_work::judge(rules, &facts, || may_be_skipped() && is_gone())?;
-    // Nobody would see the refusal of a request that was sent to be forgotten.
+    // The client of such a request leaves at once, and would not see the refusal.
     if dead == Dead::Overload && !may_be_skipped() && is_gone() {
         return None;
     }

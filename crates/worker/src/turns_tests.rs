@@ -219,7 +219,7 @@ fn ask(client: &mut UnixStream, keep: bool) -> Side {
     if names(b"NEW") { Side::New } else { Side::Old }
 }
 
-/// The generation whose turn it is.
+/// Returns the generation that has the turn.
 fn turn(percent: u8, now: forkyard_base::tick::Tick) -> Side {
     let is_new = Turn {
         is_new: true,

@@ -84,7 +84,8 @@ fn told(jobs: &Jobs) -> Vec<(&'static str, String, Duration)> {
     ]
 }
 
-/// Nothing is stored, the wait is short, and the reason is given. The first push may come before the failure is known.
+/// Checks that no job is stored, the wait is short, and the reason is given. The first push may come before the failure is
+/// known.
 fn assert_refused(jobs: &Jobs, row: &str, words: &[&str]) {
     for (number, (client, said, took)) in told(jobs).into_iter().enumerate() {
         println!("{row}, {client}: {} ms: {said}", took.as_millis());
@@ -290,7 +291,7 @@ fn a_store_that_fails_while_it_is_used_is_told_of_at_once_and_tried_again() {
     assert_refused(&jobs, "corrupt while it runs", &["malformed"]);
 }
 
-/// A push with a known ref returns that job, whatever its state.
+/// A push with a known ref returns that job in any state.
 #[test]
 fn a_job_has_a_name_of_its_own_while_it_is_kept() {
     let more = "[jobs.queue.other]\npool = \"www\"\nscript = \"@DIR/jobs.php\"\n";

@@ -1,4 +1,4 @@
-//! The state a master with many pools hands over: a new worker writes only what has changed.
+//! The state that a master with many pools hands over: for a new worker it writes only the changes.
 
 use super::member;
 use crate::support::prelude::*;
@@ -63,6 +63,6 @@ fn least_written(count: usize) -> usize {
 fn a_worker_costs_as_much_with_many_pools_as_with_few() {
     let (few, many) = (least_written(1), least_written(24));
     assert!(few > 0, "something is left for a next master");
-    // A busy master writes a state less, as it sees two changes at once; the whole state would be 24 times as much.
+    // A busy master writes one state less, because it sees two changes at once; the whole state would be 24 times as much.
     assert!(many <= 2 * few, "{many} bytes, and {few} with one pool");
 }

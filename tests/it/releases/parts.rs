@@ -1,4 +1,4 @@
-//! A new release gets the part of the requests that its step says.
+//! A new release gets the part of the requests that its step states.
 
 use super::Shop;
 use super::visitors::{DYNAMIC, ONDEMAND, STATIC, Visitors, application};

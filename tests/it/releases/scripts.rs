@@ -82,7 +82,7 @@ fn a_script_that_leads_out_of_its_release_is_denied() {
                 line.contains("WARNING") && line.contains("leads out of its release and release_shared")
             });
             assert_eq!(warned.count(), 1, "{log}");
-            // A script that is named elsewhere runs as it is, and counts if it is in no shared directory.
+            // A script outside of all releases runs unchanged, and is counted unless it is in a shared directory.
             let outside = if is_shared { 2 } else { 4 };
             assert_contains(
                 &shop.daemon.shown(&["releases"]),
@@ -188,7 +188,7 @@ const COMPILING: [Application; 4] = [
     ),
 ];
 
-/// Writes a release whose files OPcache takes as old enough.
+/// Writes a release with files that are old enough for OPcache.
 fn write_old(shop: &Shop, release: &str, text: &str) {
     let directory = shop.daemon.dir.join("releases").join(release);
     let old = std::time::SystemTime::now() - Duration::from_secs(60);

@@ -6,11 +6,11 @@ use crate::model::Pool;
 use crate::path_pattern::PathPattern;
 use std::path::PathBuf;
 
-/// php.ini settings that are one path, and those that are a list.
+/// php.ini settings that contain one path, and settings that contain a list of paths.
 const PATHS: [&str; 3] = ["auto_prepend_file", "auto_append_file", "opcache.preload"];
 const LISTS: [&str; 2] = ["open_basedir", "include_path"];
 
-/// Returns the settings with each path of any release as that of this one. Logs and variables stay as they are.
+/// Returns the settings with each path of any release moved into this one. Logs and variables stay unchanged.
 pub fn in_release(pool: &Pool, map: &Map) -> Pool {
     let mut pool = pool.clone();
     let optional = |path: &mut Option<PathBuf>| {
@@ -82,7 +82,7 @@ fn php_in_release(php: &mut Php, map: &Map) {
     }
 }
 
-/// Returns the value of a php.ini setting in the release; `None`: it stays as it is.
+/// Returns the value of a php.ini setting in the release. `None`: it stays unchanged.
 pub(super) fn setting(name: &str, value: &[u8], map: &Map) -> Option<Vec<u8>> {
     let quote = value.first().filter(|first| matches!(first, b'"' | b'\''));
     let inner = quote

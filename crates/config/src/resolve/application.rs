@@ -46,7 +46,7 @@ fn kinds() -> String {
     format!("it can be {} or {last}", names.collect::<Vec<_>>().join(", "))
 }
 
-/// Reads `[pool.NAME.application]`, whose keys depend on the runtime.
+/// Reads `[pool.NAME.application]`. The keys depend on the runtime.
 pub(super) fn read(
     draft: &PoolDraft,
     flat_keys: &mut FlatKeys<'_>,
@@ -86,7 +86,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads the settings of all PHP applications in an application pool. Each application's own files select what runs.
+/// Reads the settings of all PHP applications in an application pool. Each application's own files determine its runtime.
 fn for_each(draft: &PoolDraft, flat_keys: &mut FlatKeys<'_>, report: &mut Report<'_>) -> ApplicationDraft {
     if let Some(runtime) = draft.runtime.written().filter(|runtime| runtime.value.0 != "php") {
         let problem = "with routing = \"application\" each application states its runtime itself";

@@ -106,7 +106,7 @@ impl World for Machine {
         (name == "PATH").then(|| "/usr/bin:/bin".to_owned())
     }
 
-    /// Environment variables are files whose names begin with a dollar sign.
+    /// Environment variables are files with a leading dollar sign in their names.
     fn variables(&self) -> Vec<(String, String)> {
         let named = self
             .files
@@ -192,8 +192,8 @@ fn one(text: &str, world: &Machine, expected: &str) {
     assert_eq!(found(text, world), [expected], "in\n{text}");
 }
 
-/// Checks what is found in each of several texts: the lines of a case, then its findings, marked with `! `. A case
-/// without lines is the first.
+/// Checks the findings for several texts. A case has its lines, and then its findings, marked with `! `. The first case
+/// may have no lines.
 fn cases(text: impl Fn(&str) -> String, world: &Machine, cases: &str) {
     each_case(cases, |case| found(&text(case), world));
 }

@@ -205,8 +205,8 @@ fn compiled_scripts_are_kept_in_one_place_and_not_below_a_root_directory() {
     }
 }
 
-/// Keys that a zygote's start depends on, or that keep a pool from having workers of one. Each line has the key with
-/// another value than that of `with`, and what this value needs behind `&`. A pool of PHP can't have `http_listen`.
+/// Keys that a zygote's start depends on, or that keep a pool from using a zygote. Each line has the key with a value
+/// other than in `with`, and other lines that this value needs, after `&`. A pool of PHP can't have `http_listen`.
 const START_KEYS: &str = "\
 application.runtime = 'rust'
 application.version = '8.3'
@@ -318,7 +318,7 @@ cgroup.memory_max = '7M' & cgroup.parent = '/run'
 cgroup.cpu_percent = 7 & cgroup.parent = '/run'
 cgroup.pids_max = 7 & cgroup.parent = '/run'";
 
-/// A file with one pool, whose lines are replaced by those of `change` with the same keys.
+/// Returns a file with one pool. Lines of `change` replace its lines with the same keys.
 fn with(change: &str) -> String {
     let snapshot = "application.worker_mode = 'snapshot'\napplication.worker = '/srv/www'";
     let change = change.replace(" & ", "\n").replace('$', snapshot);

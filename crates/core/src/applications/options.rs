@@ -24,12 +24,12 @@ pub struct Options {
     pub max_per_app: Option<NonZeroU32>,
     /// Instances to keep; `max_per_app` takes precedence.
     pub min_instances: u32,
-    /// Requests after which an instance is replaced; `None`: never.
+    /// An instance is replaced after this many requests; `None`: never.
     pub max_requests: Option<NonZeroU32>,
     /// The most to add to `max_requests`; the random part differs for each instance.
     #[serde(default)]
     pub max_requests_jitter: u32,
-    /// Idle time after which an instance is stopped; `None`: never.
+    /// An instance is stopped after this idle time; `None`: never.
     pub max_idle_time: Option<Duration>,
     /// Concurrent requests of an instance; `None`: no limit.
     pub concurrency: Option<NonZeroU32>,

@@ -31,7 +31,7 @@ impl Processors {
             false => FIRST_GUESS,
         };
         let usable = self.usable.unwrap_or(cores);
-        // Where requests wait for processors, others may use the machine: there are as many as were had.
+        // If requests wait for processors, other programs may use them, so only the received processor time counts.
         let usable = match second.lacks_processors() && second.full() > 0.2 {
             true => usable + 0.3 * (sane(second.run) / second.elapsed() - usable),
             false => usable + 0.1 * (cores - usable),

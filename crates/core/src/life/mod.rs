@@ -32,7 +32,7 @@ pub enum Life {
     Ready,
     /// It was killed because it failed.
     Failing,
-    /// It was told to stop.
+    /// It has an order to stop.
     Stopping(Force),
 }
 

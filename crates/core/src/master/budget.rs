@@ -1,5 +1,5 @@
-//! Limits how many workers that crash at work are replaced at once. A request that crashes its worker says nothing
-//! about the next worker, so that one is forked without delay, as in php-fpm. The limit bounds the cost of a request
+//! Limits how many workers that crash at work are replaced at once. A request that crashes its worker does not predict the
+//! fate of the next worker, so that one is forked without delay, as in php-fpm. The limit bounds the cost of a request
 //! that always crashes and is sent all the time: a fork takes about a millisecond of CPU time.
 
 use forkyard_base::tick::Tick;

@@ -10,12 +10,12 @@ use super::manager::{Manager, Step};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// How many workers may be forked beside `all`; `None`: no choice limits them.
+/// Returns how many workers may be forked in addition to `all`. `None`: no choice limits them.
 pub(super) fn room(choice: Option<Choice>, all: u32) -> Option<u32> {
     let choice = choice?;
     Some(match choice.may_fork {
         true => choice.most.max(1).saturating_sub(all),
-        // A pool without a worker serves nobody.
+        // A pool without a worker would serve no client.
         false => u32::from(all == 0),
     })
 }

@@ -46,12 +46,12 @@ pub struct Crash {
 /// The worker's request or job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// The request's number among those that the worker has taken.
+    /// The request's number in its worker's count.
     pub number: u64,
     pub stage: Cow<'static, str>,
     pub method: String,
     pub path: String,
-    /// Without the values of secrets.
+    /// The query, without the values of secrets.
     pub query: String,
     pub script: String,
     pub content_length: u64,

@@ -42,7 +42,7 @@ pub enum Event {
     /// A router requests a worker; ends in [`super::action::Action::Fill`], which a retry may repeat, or
     /// [`super::action::Action::Fail`]. An unknown pool or generation is created, or dropped at once.
     SpawnRequest(SpawnRequest),
-    /// A spawn request is canceled: its worker exits or is killed. Without one it ends in
+    /// A spawn request is canceled: its worker exits or is killed. A request without a worker ends in
     /// [`super::action::Action::Fail`].
     Cancel(SpawnRequestId, bool),
     /// No router needs this pool's workers any more: they finish and exit.
@@ -96,7 +96,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Translates an event for a generation whose preloader and next mold were swapped.
+    /// Translates an event for a generation after the swap of its preloader and next mold.
     pub fn in_other_place(self, generation: GenerationId) -> Event {
         match self {
             Event::PreloaderReady(id) if id == generation => Event::NextMoldReady(id),
@@ -111,7 +111,7 @@ impl Event {
 /// How many workers a generation may have, in place of the number of its process manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// The most workers, with those that leave; at least 1.
+    /// The most workers, including leaving ones; at least 1.
     pub most: u32,
     /// Whether memory allows another worker; the first is always allowed.
     pub may_fork: bool,
@@ -178,7 +178,7 @@ pub struct AdoptedWorker {
     pub forked: Tick,
     /// Whether it has called accept.
     pub up: bool,
-    /// What it was told, and when.
+    /// The order that it got, and when.
     pub told: Option<(StopRequest, Tick)>,
 }
 
@@ -234,9 +234,9 @@ pub struct Policy {
     pub choice: Option<Choice>,
     /// Waiting connections that one worker takes, at least 1.
     pub concurrency: u32,
-    /// The limit after which a request and its worker are ended.
+    /// A request and its worker are ended after this time.
     pub terminate_timeout: Option<Duration>,
-    /// The limit after which a request is logged as slow.
+    /// A request is logged as slow after this time.
     pub slow_timeout: Option<Duration>,
     /// The time a leaving worker gets while the daemon runs, if longer than `control_timeout`.
     pub drain_timeout: Option<Duration>,

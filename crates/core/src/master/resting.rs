@@ -1,6 +1,6 @@
 //! Pools at rest: a generation without processes needs no pipes, and its pool no queue.
 
-/// What a generation has.
+/// A generation's processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holdings {
     pub workers: usize,
@@ -15,7 +15,7 @@ pub struct Holdings {
     pub has_responder: bool,
 }
 
-/// Who forks a generation's workers now.
+/// The process that forks a generation's workers now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     Nobody,

@@ -1,5 +1,5 @@
-//! Measures in simulated time what a flood of requests for one application costs another's visitors. Clients of the
-//! flood repeat at once; a quiet application gets a request now and then.
+//! Measures in simulated time how a flood of requests for one application delays another's visitors. Clients of the flood
+//! repeat at once; a quiet application gets a request now and then.
 
 use crate::random::{Random, number};
 use forkyard_base::tick::Tick;
@@ -41,7 +41,7 @@ struct World {
     /// The flood's first sessions that never end.
     endless: u32,
     restarts: Option<RestartMethod>,
-    /// The user whose applications are flooded. 0: a single application of the quiet one's user.
+    /// The owner of the flooded applications. 0: a single application of the quiet one's owner.
     user: u32,
     waited: Vec<Duration>,
 }
@@ -68,7 +68,7 @@ impl World {
         self
     }
 
-    /// The quiet application's 99th percentile, beside `clients` of the other and `endless` sessions.
+    /// Returns the quiet application's 99th percentile, with `clients` of the flood and `endless` sessions at the same time.
     fn run(mut self, clients: u32, endless: u32) -> Duration {
         self.endless = endless;
         let names: &[&str] = if self.user == 0 { &[FLOOD] } else { &MANY };

@@ -46,7 +46,7 @@ struct Process {
     is_hung: bool,
     /// Its channel is closed, or it was signalled or cancelled.
     is_to_exit: bool,
-    /// The generations whose command to forget it has not answered.
+    /// Generations that it still has to forget: the command is unanswered.
     asked: Vec<GenerationId>,
 }
 
@@ -177,7 +177,7 @@ impl World {
             process.is_outdated |= is_new || self.random.one_in(3);
             match process.is_outdated {
                 true => process.members.outdate(),
-                // It is as it would be made now.
+                // A new one would be equal.
                 false => process.made_in = self.reload,
             }
         }

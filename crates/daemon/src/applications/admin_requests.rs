@@ -243,8 +243,8 @@ impl Applications {
         }
     }
 
-    /// The pools whose directories contain an application: the first and the others. If none does, the only pool,
-    /// because a link may lead to the directory.
+    /// Returns the pools with an application in their directories: the first and the others. If there is none, returns the
+    /// only pool, because a link may lead to the directory.
     pub(crate) fn routers_for(&self, application: &Path) -> Result<(PoolId, Vec<PoolId>), Refused> {
         let is_below = |app_pool: &AppPool| {
             let applications = app_pool.template.applications.iter();

@@ -37,7 +37,7 @@ impl Pools {
         }
     }
 
-    /// Returns the memory that workers share: of their preloader, or what one of them has in files and shared memory.
+    /// Returns the memory that workers share: the preloader's, or one worker's memory of files and shared mappings.
     fn shared_memory(&self, id: GenerationId, generation: &Generation) -> u64 {
         let workers = generation.slots.values();
         let mut pids = workers.filter_map(|worker| self.workers.get(worker)?.pid);

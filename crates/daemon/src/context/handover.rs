@@ -64,7 +64,7 @@ impl Handover {
         }
     }
 
-    /// A pool whose serving generation leaves has none. From now on the generation's counts are the pool's.
+    /// Notes that a generation leaves, even if no other serves. From now on the generation's counts are the pool's.
     pub(crate) fn generation_leaves(&mut self, pools: &Pools, id: GenerationId) {
         let Some(store) = &mut self.fd_store else {
             return;

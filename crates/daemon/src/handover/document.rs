@@ -26,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// The most bytes of the reports of crashes.
 const MOST_CRASH_BYTES: usize = 1 << 20;
 
-/// The parts whose state is left to the next master.
+/// The parts with state for the next master.
 pub(crate) struct LeftState<'e> {
     pub(crate) context: &'e Context,
     pub(crate) programs: &'e Programs,
@@ -92,7 +92,7 @@ impl<'e> LeftState<'e> {
         let mut stale_pools = stale.pools.clone();
         for id in &stale.generations {
             let generation = all.generations.get(id);
-            // The pool's counters have changed, too.
+            // The pool's counters have also changed.
             stale_pools.extend(generation.into_iter().flat_map(|it| all.counted_with(it)));
             match generation.and_then(|it| self.generation_entry(*id, it)) {
                 Some(entry) => changes.generations.push(entry),

@@ -55,7 +55,7 @@ enum Stage {
     Quiet,
     /// The web process waits.
     Asked,
-    /// The routers of application pools are asked.
+    /// The routers of application pools have not answered yet.
     Gathering,
     /// The routers have answered.
     Due(Views),
@@ -132,7 +132,7 @@ impl Web {
         context.helper_started(HelperId::Web, process)
     }
 
-    /// Reads the process's questions, of which several are one. Returns `true` if there may be more.
+    /// Reads the process's questions, and merges several into one. Returns `true` if there may be more.
     pub(crate) fn hear(&mut self, context: &Context) -> bool {
         let mut buffer = [0; MOST_BYTES];
         for _ in 0..LOOKS {

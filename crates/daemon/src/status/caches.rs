@@ -253,7 +253,7 @@ impl Caches {
 }
 
 impl Context {
-    /// Returns the serving generations of PHP pools with their names. An owner gets those of his own processes.
+    /// Returns the serving generations of PHP pools with their names. An owner gets only his own processes' generations.
     fn pools_with_caches(
         &self,
         rights: Rights,

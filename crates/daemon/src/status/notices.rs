@@ -85,7 +85,7 @@ pub(crate) fn say(
                 rule.threshold,
                 rule.interval.as_secs_f64()
             );
-            // php-fpm replaces none of them one by one.
+            // php-fpm does not replace them one by one.
             let generations = pools.generations.values_mut();
             generations.for_each(|generation| generation.unreplaced = 0);
         }
@@ -210,7 +210,7 @@ impl Pools {
         generation.is_some_and(|generation| !generation.slots.is_empty())
     }
 
-    /// php-fpm's prefix of a pool's settings: of its two lines, the one for ondemand pools has none.
+    /// Returns php-fpm's prefix for a line about a pool's settings. Its line about ondemand pools lacks the prefix.
     fn prefix_of_settings(&self, in_force: &InForce, pool: PoolId) -> &'static str {
         let name = self.pool_name(pool);
         match in_force.pool(name).map(|pool| pool.pm) {

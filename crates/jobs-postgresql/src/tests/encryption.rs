@@ -145,7 +145,7 @@ fn the_server_s_certificate_is_checked_as_far_as_the_mode_says() {
     for host in ["localhost", "127.0.0.1"] {
         asked.connects("forkyard", host, &format!("sslmode=verify-ca&{own}"), true);
     }
-    // Without a name the address is checked, and the certificate does not have it.
+    // If there is no name, the address is checked, and the certificate does not contain it.
     let nameless = asked
         .url(
             "forkyard",

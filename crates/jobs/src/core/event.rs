@@ -61,7 +61,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a job without an end of its own: it waits again.
+    /// The limits of a job that ends without its own outcome: it waits again.
     pub const NONE: Limits = Limits {
         failures: u32::MAX,
         crashes: u32::MAX,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A worker's death at work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CrashLine {
-    /// Of its report.
+    /// The id of its report.
     pub id: String,
     /// Seconds since 1970.
     pub time: u64,
@@ -29,7 +29,7 @@ pub struct Reloaded {
     pub kept: Vec<String>,
     /// Closed pools. Their workers finish first.
     pub removed: Vec<String>,
-    /// Pools whose new workers failed. The old workers serve while the daemon retries.
+    /// Pools with failed new workers. The old workers serve while the daemon retries.
     pub failed: Vec<Cause>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,

@@ -18,7 +18,7 @@ const MOST_LEVELS: usize = 8;
 pub(super) struct ReleaseLink {
     /// In a directory without links.
     pub link: PathBuf,
-    /// What the link names now, or the release that a request names.
+    /// The link's target, or the release that a request names.
     pub release: PathBuf,
 }
 
@@ -55,10 +55,10 @@ fn is_link(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
 }
 
-/// Checks that nobody else could have put the link there: the application runs as `owner`.
+/// Checks that only `owner`, the application's user, or root could have made the link.
 ///
 /// # Errors
-/// It is no link, or belongs to somebody else, or is in somebody else's directory.
+/// It is no link, or another user owns it or its directory.
 pub(super) fn check(link: &Path, owner: u32, terms: &Terms) -> Result<(), FindError> {
     let none = || FindError::NoLink(link.to_owned());
     let (parent, name) = link.parent().zip(link.file_name()).ok_or_else(none)?;

@@ -194,8 +194,8 @@ impl Router {
         }
     }
 
-    /// Refuses a request whose root is no application. A release that is gone has served: then the link counts. If the
-    /// link is gone, the release in service does.
+    /// Refuses a request for a root that is no application. If the root was a release in service, requests get the release
+    /// that the link names. If the link is missing, they get the release in service.
     pub(super) fn not_found(&mut self, id: u64, root: &[u8], refused: Option<&Refused>) {
         let chosen = self.clients.get_mut(id).and_then(|client| client.release.take());
         if let Some(gone) = chosen {
@@ -384,7 +384,7 @@ impl Router {
         self.clients.ready.push(id);
     }
 
-    /// Prepares a connection for its next request, of which `read` may be the start.
+    /// Prepares a connection for its next request. `read` may be its start.
     pub(super) fn is_kept(&mut self, id: u64, read: Vec<u8>) {
         let finishing = self.phase != Phase::Serving;
         let Some(client) = self.clients.get_mut(id) else {

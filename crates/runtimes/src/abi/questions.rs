@@ -1,4 +1,4 @@
-//! C ABI: asks a worker what it is doing.
+//! C ABI: asks a worker for its present calls.
 
 use super::preloader::CPreloader;
 use forkyard_sys::question;

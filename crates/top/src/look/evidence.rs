@@ -1,4 +1,4 @@
-//! Collects what the kernel shows of a process at one moment.
+//! Collects the kernel's information about a process at one moment.
 
 use crate::why::kernel_text::{self, Call, Task};
 use crate::why::{Descriptor, Evidence};
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The most descriptors that are looked up for a process.
+/// The most descriptors to resolve for a process.
 const MOST_DESCRIPTORS: usize = 8;
 /// The size of `struct pollfd`.
 const POLLED: usize = 8;

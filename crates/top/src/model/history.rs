@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The frames that a line of a pool's busy workers shows.
 pub(crate) const FRAMES: usize = 8;
-/// The time that what was seen of a pool's processes counts, in seconds.
+/// How long a look at a pool's process counts, in seconds.
 const SIGHTS_COUNT: f64 = 30.0;
 
 #[derive(Debug, Default)]
@@ -84,12 +84,12 @@ impl History {
             .unwrap_or_default()
     }
 
-    /// Returns what a pool's processes were seen to wait for.
+    /// Returns the observed waits of a pool's processes.
     pub(super) fn sights(&self, pool: &str) -> Sights {
         self.sights_of(|seen| seen.pool == pool)
     }
 
-    /// Returns what a pool's processes were seen to wait for in requests of a route.
+    /// Returns the observed waits of a pool's processes, in requests of a route.
     pub(super) fn sights_of_route(&self, pool: &str, route: &str) -> Sights {
         self.sights_of(|seen| seen.pool == pool && seen.route.as_deref() == Some(route))
     }
@@ -103,7 +103,7 @@ impl History {
         counts.into_iter().collect()
     }
 
-    /// Returns what a process was last seen to do in its present request.
+    /// Returns the last finding about a process in its present request.
     pub(super) fn last(&self, pid: i32) -> Option<&Finding> {
         self.last.get(&pid).map(|(_, finding)| finding)
     }

@@ -39,7 +39,7 @@ pub(crate) struct Frame {
     pub(crate) jobs: Vec<QueueRow>,
     /// Parts that this daemon does not report.
     pub(crate) unknown: Vec<Part>,
-    /// Processes could not be looked at for lack of rights.
+    /// This user may not look at the processes.
     pub(crate) is_denied: bool,
     /// The daemon has background jobs.
     pub(crate) has_jobs: bool,

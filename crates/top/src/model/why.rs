@@ -12,9 +12,9 @@ pub(crate) struct Why {
     pub(crate) queue: Option<f64>,
     /// The rest.
     pub(crate) wait: Option<f64>,
-    /// What the rest waited for. The sum is at most `wait`.
+    /// The causes of the other waits. The sum is at most `wait`.
     pub(crate) causes: Vec<(Cause, f64)>,
-    /// This user may not see what the rest waited for.
+    /// This user may not see these causes.
     pub(crate) is_denied: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a frame looks like: values to cells of a terminal.
+//! Draws a frame: turns values into cells of a terminal.
 
 mod details;
 mod draw;
@@ -57,7 +57,7 @@ impl View {
     }
 }
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     Pool(String),

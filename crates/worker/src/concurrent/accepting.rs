@@ -6,7 +6,7 @@
 //!
 //! Workers that only pass requests on concentrate connections on few instead: waking a worker costs more than giving a
 //! request to one that is awake. The kernel also notifies awake workers registered before the one it wakes, so a worker
-//! without connections leaves new ones to them briefly, if enough of them have some.
+//! without connections leaves new ones to them briefly, if enough awake workers have some.
 
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::AcceptPause;
@@ -156,7 +156,7 @@ impl Accepting {
         self.gathers_from = now + LET_DOWN;
     }
 
-    /// Whether the worker could take a connection at once. Without a request it leaves nothing to siblings, unless
+    /// Whether the worker could take a connection at once. A worker without requests leaves no connection to siblings, unless
     /// connections are concentrated.
     pub fn could_take(&self, in_flight: usize, now: impl FnOnce() -> Tick) -> bool {
         let leaves_nothing = in_flight == 0 && !self.concentrates();
@@ -174,7 +174,7 @@ impl Accepting {
         self.is_ready && self.pause.deadline().is_none()
     }
 
-    /// When this worker takes what it has left to others.
+    /// Returns when this worker takes the connections that it has left to others.
     pub fn insists_at(&self) -> Option<Tick> {
         let times = [self.insists_at, self.turn_at, self.take_back_at];
         times.into_iter().flatten().min()

@@ -167,7 +167,7 @@ impl Attempt {
         match &event {
             JourneyEvent::Forked { pid } => self.pid = Some(*pid),
             JourneyEvent::Exited(ended) => {
-                // The exit of a killed process says nothing.
+                // The exit of a killed process explains nothing.
                 self.died = self
                     .died
                     .or((self.state != AttemptState::Killing).then_some(*ended));

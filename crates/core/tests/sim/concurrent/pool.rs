@@ -34,10 +34,10 @@ const OVERHEAD: u64 = 5;
 const END: u64 = 400_000;
 /// After this time a blocked event loop is noticed.
 const NOTICED: u64 = 10_000;
-/// What may come on top: wake-ups, and events at the same time.
+/// The allowed excess, for wake-ups and simultaneous events.
 const SLACK: u64 = 2_000;
 const PAUSE: u64 = 200_000;
-/// Fewer than a worker takes, so that siblings run meanwhile.
+/// Fewer than a worker takes, so that siblings run in between.
 const AT_ONCE: usize = 2;
 
 #[derive(Debug)]

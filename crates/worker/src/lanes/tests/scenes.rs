@@ -1,4 +1,4 @@
-//! Scenes of a pool whose requests wait for something else: people, and ten times as many bots as it can serve.
+//! Scenes of a pool with people, and ten times as many bots as it can serve. Requests mostly wait for another service.
 
 use super::super::*;
 use super::MILLI;
@@ -33,7 +33,7 @@ struct Outcome {
     unanswered: usize,
     /// Milliseconds of all workers.
     busy: u32,
-    /// The same, if no worker, not even of the reserve, were ever idle.
+    /// Milliseconds of all workers if no worker, not even of the reserve, were ever idle.
     room: u32,
 }
 
