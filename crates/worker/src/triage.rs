@@ -105,7 +105,7 @@ pub(super) fn judge(
     };
     let may_be_skipped = || dead_work::may_be_skipped(params, rules);
     let dead = dead_work::judge(rules, &facts, || may_be_skipped() && is_gone())?;
-    // The client of such a request leaves at once, and would not see the refusal.
+    // A client that leaves without waiting for the answer would not see the refusal.
     if dead == Dead::Overload && !may_be_skipped() && is_gone() {
         return None;
     }

@@ -96,7 +96,7 @@ impl Links {
     /// old target.
     ///
     /// # Errors
-    /// Returns an error if [`Links::serve`] would fail.
+    /// [`Links::serve`] would fail later.
     pub(super) fn announce(&self, release: &Path) -> Result<Option<PathBuf>, LinkError> {
         let last = self.beside(LAST);
         let present = beneath::entry_in(self.directory.as_fd(), &last);

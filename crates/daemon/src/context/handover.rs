@@ -64,7 +64,8 @@ impl Handover {
         }
     }
 
-    /// Notes that a generation leaves, even if no other serves. From now on the generation's counts are the pool's.
+    /// Marks a leaving generation and its pool for the next write: the pool may have lost its serving generation, and takes
+    /// over the generation's counts.
     pub(crate) fn generation_leaves(&mut self, pools: &Pools, id: GenerationId) {
         let Some(store) = &mut self.fd_store else {
             return;

@@ -1,4 +1,4 @@
-//! Applications of application pools that are reached by a link to their release in service.
+//! Applications in application pools with a link to their release in service.
 
 use crate::context::Context;
 use forkyard_core::master::event::PoolId;
@@ -91,7 +91,7 @@ impl Sites {
         self.iter().find(|(_, site)| is_it(site)).map(|(id, _)| id)
     }
 
-    /// Returns the application that serves this release or deploys it.
+    /// Returns the link and the releases of the application that serves or deploys this release.
     pub(crate) fn link_to(&self, router: PoolId, release: &Path) -> Option<&Served> {
         let serves = |served: &&Served| {
             served.release == release

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 pub(crate) enum ControlSocket {
     /// For root and the daemon's user.
     Main,
-    /// For owners of applications. The main socket's requests are always served first.
+    /// For owners of applications. Its requests never delay the main socket's.
     Owners,
 }
 

@@ -45,7 +45,7 @@ impl Master {
             }
             Ok(id) => id,
         };
-        // The command moves the link, so a deployment without it would leave the link on the old release.
+        // The command would have to move the link after the deployment.
         if self.executor.control.has_left(asker) {
             return Err(Answer::refusal("the command has ended".to_owned()));
         }

@@ -82,7 +82,7 @@ pub(crate) struct Job {
     pub(crate) comparison: Option<Comparison>,
     /// The time of the next comparison, set while both releases get requests.
     next_look: Option<Tick>,
-    /// The time since when the new release serves alone.
+    /// Since this time the new release serves alone.
     pub(crate) serves_since: Option<Tick>,
 }
 

@@ -1,6 +1,6 @@
-//! The state of PHP pools' OPcache and APCu, for the control socket. A short-lived process of the pool reads it, so no
-//! worker and no master has to wait for it. `forkyard opcache` gets a state that is at most a second old. A status gets the
-//! last known state.
+//! The state of PHP pools' OPcache and APCu, for the control socket. A short-lived process of the pool reads it, without a
+//! request, and the master does not wait for it. `forkyard opcache` gets a state that is at most a second old. A status gets
+//! the last known state.
 
 use crate::context::Context;
 use crate::context::refused::Refused;

@@ -73,8 +73,8 @@ impl Load {
         self.low == 0 || with_it.saturating_add(self.reserve) <= self.total
     }
 
-    /// Whether the next free worker is the last one for low requests. A pool with a single worker has no such floor: people
-    /// come first.
+    /// Whether a free worker must take a low request, because high requests have all other workers. A pool with a single
+    /// worker has no such floor: people come first.
     fn owes_low(self) -> bool {
         self.total > FLOOR && self.low < FLOOR && self.high.saturating_add(FLOOR) >= self.total
     }

@@ -26,7 +26,7 @@ const PEEKED_BYTES: usize = 16 * 1024;
 const MOST_PARKED: usize = 1_024;
 /// After this many sorted connections a high request begins, even if an older one is parked.
 const SORTED_FOR_HIGH: usize = 64;
-/// After this many sorted connections a parked request of any lane may begin. Until then, people may wait further behind.
+/// After this many sorted connections a parked request of any lane may begin. Until then, the worker looks for people.
 const SORTED_FOR_LOW: usize = 1_024;
 /// The interval at which an idle worker checks whether parked requests may begin.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
