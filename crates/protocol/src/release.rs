@@ -91,7 +91,7 @@ pub enum Outcome {
     Failed,
     /// The new release got requests and was taken back. The release before serves.
     RolledBack,
-    /// A newer deployment took its place.
+    /// A newer deployment replaced it.
     Replaced,
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::macros::format_description;
 
-/// The most connections. Above it, the one that has waited longest is closed.
+/// Above this many connections, the connection with the longest wait is closed.
 const MOST_CONNECTIONS: usize = 128;
 /// The timeout for receiving a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use crate::report::{Report, WorldReport};
 use crate::units::Text;
 use std::path::PathBuf;
 
-/// Returns the release of a pool; `None`: its paths are as written.
+/// Returns the release of a pool. `None`: its paths are used unchanged.
 pub(super) fn resolve(
     text: &PoolText,
     application: &Application,
