@@ -6,7 +6,7 @@ use super::control::{
 };
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use clap::{Args, Subcommand};
-use forkyard_config::duration;
+use forkyard_config::units::duration;
 use forkyard_host::control::Conversation;
 use forkyard_protocol::control::{Answer, Request};
 use serde_json::Value;

@@ -82,7 +82,7 @@ pub(super) enum HealthError {
 
 /// Parses a duration in the configuration's format.
 pub(super) fn time(text: &str) -> Result<Duration, HealthError> {
-    config::duration(text).ok_or(HealthError::Time)
+    config::units::duration(text).ok_or(HealthError::Time)
 }
 
 pub(super) fn ping(arguments: &Ping) -> ExitCode {

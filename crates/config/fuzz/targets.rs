@@ -2,7 +2,8 @@
 
 use super::fpm::{Line, Machine, Options, OsFailure};
 use super::{
-    Config, Errors, Kind, UserIds, World, WorldError, glob, import as importing, parse, resolve, site,
+    Config, Diagnostic, Errors, Kind, UserIds, World, WorldError, glob, import as importing, parse, resolve,
+    site,
 };
 use forkyard_fuzz::{Target, target};
 use forkyard_protocol::inspector::Settings;
@@ -24,13 +25,13 @@ pub const TARGETS: &[Target] = &[
 
 const FILE: &str = "/etc/forkyard/f";
 
-struct Alone<'f> {
+pub(crate) struct Alone<'f> {
     file: &'f [u8],
     touched: RefCell<HashSet<PathBuf>>,
 }
 
 impl<'f> Alone<'f> {
-    fn with(file: &'f [u8]) -> Alone<'f> {
+    pub(crate) fn with(file: &'f [u8]) -> Alone<'f> {
         Alone {
             file,
             touched: RefCell::default(),
@@ -267,20 +268,20 @@ fn import(input: &[u8]) {
             }
         }
         // Users and directories may be missing here, but the text is valid.
-        Err(errors) => {
-            let is_of_the_text = |kind: &Kind| {
-                matches!(
-                    kind,
-                    Kind::Syntax { .. } | Kind::UnknownKey { .. } | Kind::Value { .. }
-                )
-            };
-            let wrong = errors
-                .diagnostics
-                .iter()
-                .find(|diagnostic| is_of_the_text(&diagnostic.kind));
-            assert!(wrong.is_none(), "{errors}\n{text}");
-        }
+        Err(errors) => assert_eq!(mistake(&errors), None, "{text}"),
     }
+}
+
+/// The first error that a text has on every machine.
+pub(crate) fn mistake(errors: &Errors) -> Option<&Diagnostic> {
+    let is_of_the_text = |kind: &Kind| {
+        matches!(
+            kind,
+            Kind::Syntax { .. } | Kind::UnknownKey { .. } | Kind::Value { .. }
+        )
+    };
+    let mut diagnostics = errors.diagnostics.iter();
+    diagnostics.find(|diagnostic| is_of_the_text(&diagnostic.kind))
 }
 
 /// A name without wildcards matches itself.

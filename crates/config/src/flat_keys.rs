@@ -7,9 +7,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Kind, Location};
-use super::fpm_setting::FpmSetting;
 use super::known::{self, Section};
 use super::overrides::Override;
+use super::php_fpm::FpmSetting;
 use super::report::Report;
 use super::source::Source;
 use super::units::{Children, Form, Text, Texts, Time};

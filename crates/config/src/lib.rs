@@ -2,8 +2,8 @@
 //!
 //! TOML becomes drafts (keys as written, with places), and drafts become the model. A [`Config`] is always valid. All
 //! errors are collected, so that one run reports them all. [`settings`] is the table of all keys and php-fpm
-//! directives; [`fpm`] reads php-fpm's files, and [`import`] converts them to TOML. Access to the machine goes through
-//! [`World`], implemented in `host.rs`.
+//! directives; [`fpm`] reads php-fpm's files with it, with [`overrides`] and with [`units`], and has [`php_fpm`] resolve
+//! them; [`import`] converts them to TOML. Access to the machine goes through [`World`], implemented in `host.rs`.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -21,7 +21,6 @@ mod effective;
 mod error;
 mod flat_keys;
 pub mod fpm;
-mod fpm_setting;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;
@@ -36,9 +35,10 @@ mod main_file;
 mod memory;
 mod model;
 mod overload;
-mod overrides;
+pub mod overrides;
 mod path_pattern;
 pub mod php;
+pub mod php_fpm;
 mod postgresql;
 pub mod release;
 mod report;
@@ -51,7 +51,7 @@ mod source;
 mod start_settings;
 #[cfg(test)]
 mod tests;
-mod units;
+pub mod units;
 mod value;
 mod watch;
 mod world;
@@ -64,7 +64,6 @@ pub use applications::{Applications, FALLBACK_USER, OWN_USER};
 pub use check::{EXIT_INVALID, check};
 pub use descriptors::{Descriptors, descriptors};
 pub use error::{Diagnostic, Errors, Kind, Location, Severity};
-pub use fpm_setting::FpmSetting;
 pub use host::{
     Host, control_socket, control_variable, effective, has_pools, load, node_command, resources,
     written_places,
@@ -78,10 +77,9 @@ pub use overload::{Abandoned, Overload, QueueTime};
 pub use path_pattern::PathPattern;
 pub use postgresql::{ClientCertificate, Encryption, PostgresqlServer, Roots, SslMode, UrlMistake};
 pub use resolve::node::NoCommand;
-pub use resolve::parse;
+pub use resolve::{can_be_named, parse};
 pub use skip::Skipped;
 pub use start_settings::{LeftOut, StartSetting, Trial};
-pub use units::duration;
 pub use watch::{Watched, missing_directory, watched};
 pub use world::{UserIds, World, WorldError};
 

@@ -8,7 +8,7 @@ use super::World;
 use super::error::{Diagnostic, Kind, Location, Severity};
 use super::known;
 use super::report::Diagnostics;
-use super::settings::{self, Section};
+use super::settings::{self, Directive, Form, Section, Setting};
 
 const PREFIX: &str = "FORKYARD_";
 pub(super) const GLOBAL: &str = "FORKYARD_GLOBAL__";
@@ -18,29 +18,42 @@ const DOT: &str = "__";
 const VARIABLES: &str = "env";
 
 #[derive(Debug)]
-pub(super) struct Override {
+pub struct Override {
     variable: String,
     pool: Option<String>,
     pub(super) segments: Vec<String>,
-    pub(super) text: String,
+    pub text: String,
     is_used: Cell<bool>,
 }
 
 impl Override {
     /// The variable's name, in place of a file.
-    pub(super) fn location(&self) -> Location {
+    pub fn location(&self) -> Location {
         Location::of_file(Path::new(&self.variable))
+    }
+
+    /// The directive of php-fpm that the variable sets, its row, and the name of the entry that it sets in a table.
+    pub fn directive(&self) -> Option<(&'static Directive, &'static Setting, String)> {
+        let key = self.segments.join(".");
+        settings::directives(self.pool.is_none()).find_map(|(directive, setting)| {
+            let rest = key.strip_prefix(&setting.path())?;
+            if directive.form != Form::List || setting.values == "list" {
+                return rest.is_empty().then(|| (directive, setting, String::new()));
+            }
+            let name = rest.strip_prefix('.').filter(|name| !name.is_empty())?;
+            Some((directive, setting, name.to_owned()))
+        })
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Overrides {
+pub struct Overrides {
     all: Vec<Override>,
     missed: Vec<(String, String)>,
 }
 
 impl Overrides {
-    pub(super) fn of(world: &dyn World) -> Overrides {
+    pub fn of(world: &dyn World) -> Overrides {
         let mut found = Overrides::default();
         for (name, text) in world.variables() {
             match read(&name, text) {
@@ -53,11 +66,12 @@ impl Overrides {
         found
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    pub(super) fn for_table<'o>(&'o self, pool: Option<&str>) -> impl Iterator<Item = &'o Override> {
+    /// The overrides of a pool, or of the global section.
+    pub fn for_table<'o>(&'o self, pool: Option<&str>) -> impl Iterator<Item = &'o Override> {
         let pool = pool.map(in_variables);
         let meant = self.all.iter().filter(move |one| one.pool == pool);
         meant.inspect(|one| one.is_used.set(true))

@@ -94,7 +94,7 @@ pub(super) struct IniValue(pub(super) String);
 pub(super) struct Bounds(pub(super) Option<u64>, pub(super) Option<u64>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Manager {
+pub enum Manager {
     Static,
     Dynamic,
     Ondemand,
@@ -107,7 +107,7 @@ const MANAGERS: [(&str, Manager); 3] = [
 ];
 
 impl Manager {
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         let found = MANAGERS.iter().find(|(_, manager)| *manager == self);
         found.map_or("", |(name, _)| name)
     }
@@ -215,11 +215,11 @@ const LEVELS: [(&str, LogLevel); 6] = [
     ("alert", LogLevel::Alert),
 ];
 
-pub(super) fn level(text: &str) -> Option<LogLevel> {
+pub fn level(text: &str) -> Option<LogLevel> {
     any_case(text, &LEVELS)
 }
 
-pub(super) const FACILITIES: [(&str, u8); 20] = [
+pub const FACILITIES: [(&str, u8); 20] = [
     ("kern", 0),
     ("user", 1),
     ("mail", 2),
@@ -242,11 +242,11 @@ pub(super) const FACILITIES: [(&str, u8); 20] = [
     ("local7", 23),
 ];
 
-pub(super) fn facility(name: &str) -> Option<u8> {
+pub fn facility(name: &str) -> Option<u8> {
     any_case(name, &FACILITIES)
 }
 
-pub(super) fn manager(text: &str) -> Option<Manager> {
+pub fn manager(text: &str) -> Option<Manager> {
     any_case(text, &MANAGERS)
 }
 

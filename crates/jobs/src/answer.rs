@@ -80,7 +80,7 @@ pub(crate) fn read(stdout: &[u8], exit: u32) -> (Answer, Output) {
 }
 
 fn later_ms(time: &str) -> u64 {
-    let time = forkyard_config::duration(time.trim());
+    let time = forkyard_config::units::duration(time.trim());
     time.map_or(SNOOZE_MS, |time| {
         u64::try_from(time.as_millis()).unwrap_or(SNOOZE_MS)
     })

@@ -8,7 +8,7 @@ use super::display::{
 use super::{CommandOutcome, Conversation, EXIT_UNKNOWN, LOOK, List, Outcome, Push, failed, failure, wait};
 use crate::EXIT_SOFTWARE;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use forkyard_config::duration;
+use forkyard_config::units::duration;
 use forkyard_protocol::jobs::{
     HeldKeys, JobName, JobsAnswer, JobsRequest, ListRequest, NewJob, PushRequest, Pushed,
 };

@@ -5,7 +5,7 @@ use super::parse::PoolText;
 use super::paths;
 use super::validate::Context;
 use super::values::{Item, Value};
-use crate::resolve::is_tcp;
+use crate::php_fpm::is_tcp;
 use crate::units::Manager;
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! Resolves a php-fpm configuration: reads its directives into the drafts of forkyard's keys, resolves these, and adds
-//! settings without a key.
+//! Resolves a php-fpm configuration: has its directives resolved as forkyard's keys, and adds settings without a key.
 
 use super::Options;
 use super::journal::Failed;
@@ -7,13 +6,8 @@ use super::parse::Written;
 use super::settings::{self, PRELOADER, REQUEST_SETTINGS, octal};
 use super::validate::Context;
 use super::values::Values;
-use super::variables;
-use crate::draft::GlobalDraft;
-use crate::flat_keys::FlatKeys;
-use crate::overrides::Overrides;
-use crate::report::{Diagnostics, Report};
-use crate::resolve::{pool_text, whole};
-use crate::{Abandoned, Config, FpmSetting, Location, LogTarget, Pool};
+use crate::php_fpm::{self, FpmPool, FpmSetting};
+use crate::{Abandoned, Config, LogTarget, Pool};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,39 +21,25 @@ pub(super) struct Resolved {
 }
 
 pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) -> Result<Resolved, Failed> {
-    let mut diagnostics = Diagnostics::php_fpm(context.options.line_end());
-    let file = Location::of_file(Path::new(path));
     let global = settings::global(&written.global, context.options);
-    let mut keys = FlatKeys::of(&global, &file);
-    let overrides = Overrides::of(context.machine);
-    let of_global = overrides.for_table(None);
-    keys.override_by(of_global.filter(|one| variables::is_own(one, true)));
-    let draft = GlobalDraft::read(&mut keys, &mut Report::global(&mut diagnostics));
-    let (mut pools, mut texts) = (Vec::new(), Vec::new());
+    let mut pools = Vec::new();
     for pool in &written.pools {
-        let said = settings::pool(pool, context)?;
-        let mut flat_keys = FlatKeys::of(&said, &pool.location);
-        let of_pool = overrides.for_table(Some(&pool.name));
-        flat_keys.override_by(of_pool.filter(|one| variables::is_own(one, false)));
-        let mut report = Report::pool(&mut diagnostics, &pool.name);
-        texts.push(pool_text(
-            pool.name.clone(),
-            pool.location.clone(),
-            flat_keys,
-            &mut report,
-        ));
-        pools.push(said);
+        pools.push(settings::pool(pool, context)?);
     }
-    let config = whole(
-        &draft,
-        &texts,
-        None,
+    let said = written.pools.iter().zip(&pools);
+    let said = said.map(|(pool, settings)| FpmPool {
+        name: &pool.name,
+        location: &pool.location,
+        settings,
+    });
+    let (config, messages) = php_fpm::resolve(
         Path::new(path),
+        &global,
+        &said.collect::<Vec<_>>(),
         context.machine,
-        &mut diagnostics,
+        context.options.line_end(),
     );
-    overrides.finish(&mut diagnostics);
-    for (level, text) in diagnostics.said() {
+    for (level, text) in messages {
         context.journal.say(level, text);
     }
     let mut config = config.ok_or(Failed)?;

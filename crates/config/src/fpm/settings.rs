@@ -6,8 +6,8 @@ use super::parse::PoolText;
 use super::validate::Context;
 use super::values::{Item, Value, Values, facility_name};
 use super::{Options, is_ours};
-use crate::FpmSetting;
-use crate::application::{Preloading, RequestSettings};
+use crate::php_fpm::FpmSetting;
+use crate::{Preloading, RequestSettings};
 use toml_edit::{Array, Value as Toml};
 
 /// The allowed php.ini settings in requests. Not passed to PHP.
@@ -20,7 +20,7 @@ const LONGEST: i32 = 3650 * 86_400;
 pub(super) fn global(values: &Values, options: &Options) -> Vec<FpmSetting> {
     let mut said = Vec::new();
     if options.allow_root {
-        said.push(FpmSetting::fixed("allow_root", true));
+        said.push(fixed("allow_root", true));
     }
     section(values, &mut said);
     said
@@ -30,18 +30,18 @@ pub(super) fn pool(pool: &PoolText, context: &mut Context<'_>) -> Result<Vec<Fpm
     let options = context.options;
     let mut said = vec![
         // php-fpm's users rely on a fresh OPcache after a reload.
-        FpmSetting::fixed("reload", "always"),
-        FpmSetting::fixed("abandoned", "run"),
-        FpmSetting::fixed("application.runtime", "php"),
-        FpmSetting::fixed("application.version", options.version()),
+        fixed("reload", "always"),
+        fixed("abandoned", "run"),
+        fixed("application.runtime", "php"),
+        fixed("application.version", options.version()),
     ];
     if let Some(path) = &options.php_ini {
-        said.push(FpmSetting::fixed("application.php_ini", &*path.to_string_lossy()));
+        said.push(fixed("application.php_ini", &*path.to_string_lossy()));
     }
     let rule = request_settings(pool, context)?;
-    said.push(FpmSetting::fixed("application.request_settings", rule));
+    said.push(fixed("application.request_settings", rule));
     if let Some(word) = preloader(pool, context)? {
-        said.push(FpmSetting::fixed("application.preloader", word));
+        said.push(fixed("application.preloader", word));
     }
     section(&pool.values, &mut said);
     Ok(said)
@@ -53,7 +53,7 @@ fn section(values: &Values, said: &mut Vec<FpmSetting>) {
             name: directive.name,
             key: setting.path(),
             location: location.cloned(),
-            ..FpmSetting::fixed("", value)
+            ..fixed("", value)
         };
         match value {
             Value::List(list) if setting.values == "list" => {
@@ -114,6 +114,17 @@ pub(super) fn octal(text: &str) -> u32 {
     digits.fold(0, |mode: u32, digit| {
         mode.wrapping_mul(8).wrapping_add(u32::from(digit - b'0')) & 0o7777
     })
+}
+
+fn fixed(key: &str, value: impl Into<Toml>) -> FpmSetting {
+    FpmSetting {
+        name: "",
+        item: None,
+        key: key.to_owned(),
+        value: Some(value.into()),
+        cut: None,
+        location: None,
+    }
 }
 
 /// php-fpm's values for "unset".
@@ -184,12 +195,8 @@ fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<Strin
 mod tests {
     use super::super::directives::Section;
     use super::*;
-    use crate::Location;
-    use crate::draft::GlobalDraft;
-    use crate::flat_keys::FlatKeys;
-    use crate::report::{Diagnostics, Report};
-    use crate::resolve::pool_text;
-    use crate::settings;
+    use crate::fuzz::{Alone, mistake};
+    use crate::{Location, parse, settings};
     use std::path::Path;
 
     fn example(form: Form) -> &'static str {
@@ -226,28 +233,29 @@ mod tests {
                     let written = values.write(directive.name, text, Some("www"), &location);
                     assert_eq!(written, Some(Ok(())), "{}", directive.name);
                 }
-                let mut said = vec![FpmSetting::fixed("application.runtime", "php")];
-                if is_global {
-                    said.clear();
-                }
+                let mut said = Vec::new();
                 super::section(&values, &mut said);
-                let last = said.last().expect("it says something");
-                assert!(
-                    last.value.is_some() && last.key.ends_with(setting.key),
-                    "{last:?}"
+                let [said] = &said[..] else {
+                    panic!("{said:?}");
+                };
+                assert_eq!(
+                    (said.key.as_str(), &said.location),
+                    (&*setting.path(), &Some(location.clone()))
                 );
-                assert_eq!(last.location.as_ref(), Some(&location));
-                let (mut diagnostics, mut flat_keys) =
-                    (Diagnostics::default(), FlatKeys::of(&said, &location));
-                let mut report = Report::pool(&mut diagnostics, "www");
-                if is_global {
-                    GlobalDraft::read(&mut flat_keys, &mut report);
-                    flat_keys.finish(crate::known::Section::Global, &mut report);
+                let value = said.value.as_ref().expect("a value");
+                let item = said
+                    .item
+                    .as_ref()
+                    .map_or(String::new(), |item| format!(".{item}"));
+                let table = if is_global {
+                    "[global]"
                 } else {
-                    // Reports keys that no draft reads.
-                    pool_text("www".to_owned(), location.clone(), flat_keys, &mut report);
+                    "[pool.www]\napplication.runtime = \"php\""
+                };
+                let text = format!("{table}\n{}{item} = {value}\n", said.key);
+                if let Err(errors) = parse(&text, Path::new("x.toml"), &Alone::with(b"")) {
+                    assert_eq!(mistake(&errors), None, "{text}");
                 }
-                assert!(!diagnostics.has_errors(), "{}: {diagnostics:?}", directive.name);
             }
         }
     }

@@ -5,7 +5,7 @@ use super::parse::{PoolText, Written};
 use super::validate::Context;
 use crate::World;
 use crate::php::is_before;
-use crate::resolve::{is_short_enough, is_tcp, too_long};
+use crate::php_fpm::{is_tcp, too_long};
 
 /// php-fpm's meaningless errno.
 const NO_REASON: &str = ": Success (0)";
@@ -43,11 +43,13 @@ fn exist(pool: &PoolText, names: &[&str], tail: &str, context: &mut Context<'_>)
 /// php-fpm checks this since 8.4.
 fn fits(pool: &PoolText, context: &mut Context<'_>) -> Result<(), Failed> {
     let path = pool.values.text("listen").unwrap_or_default();
-    if is_before(context.options.version(), "8.4") || is_tcp(path) || is_short_enough(path) {
+    if is_before(context.options.version(), "8.4") || is_tcp(path) {
         return Ok(());
     }
-    let problem = too_long(path, &pool.name);
-    Err(context.journal.error(format!("{problem}{NO_REASON}")))
+    match too_long(path, &pool.name) {
+        Some(problem) => Err(context.journal.error(format!("{problem}{NO_REASON}"))),
+        None => Ok(()),
+    }
 }
 
 fn is_number(text: &str) -> bool {

@@ -2,7 +2,8 @@
 
 use super::validate::Context;
 use super::{Journal, Machine, Options, read, resolve};
-use crate::{Config, FpmSetting};
+use crate::Config;
+use crate::php_fpm::FpmSetting;
 
 #[derive(Debug, Clone)]
 pub struct Section {

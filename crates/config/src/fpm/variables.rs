@@ -1,28 +1,11 @@
 //! Environment variables over php-fpm's files. Each acts like a line at the end of its section, so php-fpm's rules
 //! apply and `-t` and `-tt` show it. Variables without a directive set the key later.
 
-use super::directives::{Directive, Form};
+use super::directives::Form;
 use super::journal::{Failed, Journal};
 use super::parse::Written;
 use super::values::{Item, Values};
-use crate::overrides::{Override, Overrides};
-use crate::settings::{self, Setting};
-
-fn directive(one: &Override, is_global: bool) -> Option<(&'static Directive, &'static Setting, String)> {
-    let key = one.segments.join(".");
-    settings::directives(is_global).find_map(|(directive, setting)| {
-        let rest = key.strip_prefix(&setting.path())?;
-        if directive.form != Form::List || setting.values == "list" {
-            return rest.is_empty().then(|| (directive, setting, String::new()));
-        }
-        let name = rest.strip_prefix('.').filter(|name| !name.is_empty())?;
-        Some((directive, setting, name.to_owned()))
-    })
-}
-
-pub(super) fn is_own(one: &Override, is_global: bool) -> bool {
-    directive(one, is_global).is_none()
-}
+use crate::overrides::Overrides;
 
 pub(super) fn write_over(
     written: &mut Written,
@@ -43,7 +26,7 @@ fn section(
     journal: &mut Journal,
 ) -> Result<(), Failed> {
     for one in overrides.for_table(pool) {
-        let Some((directive, setting, entry)) = directive(one, pool.is_none()) else {
+        let Some((directive, setting, entry)) = one.directive() else {
             continue;
         };
         let location = one.location();

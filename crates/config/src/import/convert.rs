@@ -1,9 +1,9 @@
 //! Directives without an exact TOML equivalent.
 
 use super::is_unix;
-use crate::FpmSetting;
-use crate::model::{Address, Pool, ProcessManager};
+use crate::php_fpm::FpmSetting;
 use crate::settings;
+use crate::{Address, Pool, ProcessManager};
 use toml_edit::{Array, Value};
 
 #[derive(Debug)]

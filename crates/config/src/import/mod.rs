@@ -7,11 +7,9 @@ mod machine;
 mod split;
 mod write;
 
-use super::error::Location;
 use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
-use super::fpm_setting::FpmSetting;
-use super::model::{Address, Config};
-use super::resolve::can_be_named;
+use crate::php_fpm::FpmSetting;
+use crate::{Address, Config, Location, can_be_named};
 use convert::Converted;
 use machine::Elsewhere;
 pub use split::apart;

@@ -171,22 +171,24 @@ fn names(
     written.value.0.clone()
 }
 
-/// Whether php-fpm treats an address as TCP.
-pub(crate) fn is_tcp(address: &str) -> bool {
-    address.contains(':') || address.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-pub(crate) fn is_short_enough(path: &str) -> bool {
+pub(super) fn is_short_enough(path: &str) -> bool {
     path.len() <= MAX_SOCKET_PATH
 }
 
-/// php-fpm's message for a path that is too long.
-pub(crate) fn too_long(path: &str, pool: &str) -> String {
-    format!(
-        "[pool {pool}] cannot bind to UNIX socket '{path}' as path is too long (found length: {}, maximal length: \
-         {SOCKET_PATH_ROOM})",
-        path.len()
-    )
+/// php-fpm's message if a socket's path is too long.
+pub fn too_long(path: &str, pool: &str) -> Option<String> {
+    (!is_short_enough(path)).then(|| {
+        format!(
+            "[pool {pool}] cannot bind to UNIX socket '{path}' as path is too long (found length: {}, maximal \
+             length: {SOCKET_PATH_ROOM})",
+            path.len()
+        )
+    })
+}
+
+/// Whether php-fpm treats an address as TCP.
+pub fn is_tcp(address: &str) -> bool {
+    address.contains(':') || address.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// As in php-fpm: a colon means TCP, digits a port, and anything else a unix socket.
@@ -252,12 +254,12 @@ fn php_fpm(text: &str, pool: &str, report: &mut WorldReport<'_>) -> Option<Addre
 
 /// A socket path, truncated to the kernel's limit as in php-fpm.
 fn socket_path(text: &str, pool: &str, report: &mut Report<'_>) -> PathBuf {
-    if is_short_enough(text) {
+    let Some(problem) = too_long(text, pool) else {
         return PathBuf::from(text);
-    }
+    };
     let mut ends = (0..SOCKET_PATH_ROOM).rev();
     let end = ends.find(|end| text.is_char_boundary(*end));
-    let (cut, problem) = (&text[..end.unwrap_or(0)], too_long(text, pool));
+    let cut = &text[..end.unwrap_or(0)];
     report.say(
         LogLevel::Warning,
         format!("{problem}, trying cut socket path instead '{cut}'"),

@@ -19,8 +19,9 @@ mod started;
 mod web;
 mod worker_script;
 
-pub(super) use listen::{is_short_enough, is_tcp, too_long};
-pub(super) use pool::{can_be_named, read as pool_text};
+pub use listen::{is_tcp, too_long};
+pub use pool::can_be_named;
+pub(super) use pool::read as pool_text;
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;

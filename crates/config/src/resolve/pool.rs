@@ -204,7 +204,7 @@ fn memory_limit(text: &PoolText, report: &mut Report<'_>) -> Option<u64> {
     field.get().filter(|limit| *limit > 0)
 }
 
-pub(crate) fn can_be_named(name: &str) -> bool {
+pub fn can_be_named(name: &str) -> bool {
     !name.is_empty() && !name.chars().any(char::is_control)
 }
 
