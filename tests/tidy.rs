@@ -101,19 +101,19 @@ const WORLD: [&str; 10] = [
     "std::thread",
 ];
 
-const PURE: [(&str, &[&str]); 13] = [
+const PURE: [(&str, &[&str]); 14] = [
     ("crates/daemon/src/handover/plan.rs", &[]),
     ("crates/base/", &[]),
     (
         "crates/config/",
         &[
             "crates/config/src/host.rs",
-            "crates/config/src/fpm/host.rs",
             "crates/config/src/watch/directories.rs",
         ],
     ),
     ("crates/core/", &[]),
     ("crates/fastcgi/", &[]),
+    ("crates/fpm-config/", &["crates/fpm-config/src/host.rs"]),
     ("crates/jobs/src/core/", &[]),
     ("crates/protocol/", &[]),
     ("crates/scoreboard/src/standing.rs", &[]),

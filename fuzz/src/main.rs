@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[path = "../../tests/fuzz/targets.rs"]
 mod targets;
 
-const TARGETS: [&[Target]; 8] = [
+const TARGETS: [&[Target]; 9] = [
     targets::TARGETS,
     forkyard_config::fuzz::TARGETS,
+    forkyard_fpm_config::fuzz::TARGETS,
     forkyard_host::fuzz::TARGETS,
     forkyard_jobs::fuzz::TARGETS,
     forkyard_router::fuzz::TARGETS,

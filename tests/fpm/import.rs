@@ -4,9 +4,9 @@ use super::both::{STOCK, compare, is_stock_there};
 use super::files::{CASES, FULL, VALUES, prepare, write};
 use crate::random::Random;
 use crate::support::prelude::*;
-use forkyard_config::fpm::{Options, test};
-use forkyard_config::import::{Imported, import};
 use forkyard_config::{Abandoned, Address, Application, Config, Host, Listen, parse};
+use forkyard_fpm_config::import::{Imported, import};
+use forkyard_fpm_config::{Options, test};
 
 const OURS: &str = env!("CARGO_BIN_EXE_forkyard");
 

@@ -6,9 +6,9 @@ mod usage;
 
 use super::{EXIT_CONFIG, EXIT_SOFTWARE, php_start, program_directory, start, takeover};
 use arguments::Met;
-use forkyard_config::fpm::{self, Journal, Line, Options};
 use forkyard_config::{Config, Host, LogLevel, LogTarget, php};
 use forkyard_daemon::master::Frontend;
+use forkyard_fpm_config::{Journal, Line, Options, PREFIX, complete, test};
 use forkyard_host::logs::Log;
 use forkyard_protocol::control::Complaint;
 use forkyard_sys::file::OwnStream;
@@ -60,17 +60,17 @@ pub(super) fn main() -> ExitCode {
     options.version = Some(php::version_of(options.config.as_deref(), &program));
     match task {
         Task::Help | Task::Wrong => {
-            print!("{}", usage::text(&program, fpm::PREFIX));
+            print!("{}", usage::text(&program, PREFIX));
             ExitCode::from(if task == Task::Help { 0 } else { EXIT_USAGE })
         }
-        Task::Report(what) => report(what, &fpm::complete(options, &Host::default())),
+        Task::Report(what) => report(what, &complete(options, &Host::default())),
         Task::Test { shows } => {
             let host = Host::default();
-            let options = fpm::complete(options, &host);
+            let options = complete(options, &host);
             if let Err(code) = try_php(&options) {
                 return code;
             }
-            let (is_fine, journal) = fpm::test(&options, shows, &host, &left_out);
+            let (is_fine, journal) = test(&options, shows, &host, &left_out);
             tell(&journal, true);
             ExitCode::from(if is_fine { 0 } else { EXIT_CONFIG })
         }
@@ -82,7 +82,7 @@ pub(super) fn main() -> ExitCode {
 }
 
 pub(super) fn usage(program: &str) -> String {
-    usage::text(program, fpm::PREFIX)
+    usage::text(program, PREFIX)
 }
 
 fn program_name(argument: Option<OsString>) -> String {
@@ -183,7 +183,7 @@ fn load_for_rehearsal(options: &Options) -> Result<Config, Unusable> {
 
 fn load(options: &Options) -> (Option<Config>, Journal) {
     let host = Host::default();
-    fpm::load(&fpm::complete(options.clone(), &host), &host)
+    forkyard_fpm_config::load(&complete(options.clone(), &host), &host)
 }
 
 fn reload(options: &Options) -> Result<Config, Vec<Complaint>> {

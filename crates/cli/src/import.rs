@@ -3,9 +3,9 @@
 use super::output::refuse;
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use clap::Args;
-use forkyard_config::fpm::{Journal, Line, Options};
-use forkyard_config::import::{apart, import};
 use forkyard_config::{self as config, Host, LogLevel};
+use forkyard_fpm_config::import::{apart, import};
+use forkyard_fpm_config::{Journal, Line, Options};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -1,119 +1,21 @@
-//! Fuzz targets of configuration files, php-fpm's files and applications' own files.
+//! Fuzz targets of configuration files and applications' own files.
 
-use super::fpm::{Line, Machine, Options, OsFailure};
-use super::{
-    Config, Diagnostic, Errors, Kind, UserIds, World, WorldError, glob, import as importing, parse, resolve,
-    site,
-};
-use forkyard_fuzz::{Target, target};
+mod alone;
+
+use super::{Errors, UserIds, World, WorldError, glob, resolve, site};
+use alone::{Alone, FILE};
+use forkyard_fuzz::{Target, comes_back, target};
 use forkyard_protocol::inspector::Settings;
-use std::cell::RefCell;
 use std::collections::HashSet;
-use std::io;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub const TARGETS: &[Target] = &[
     target("site_toml", 800, site),
     target("site_passengerfile", 600, passengerfile),
     target("site_package", 400, package),
     target("config_toml", 1500, toml),
-    target("fpm_ini", 1500, fpm),
-    target("fpm_import", 1500, import),
     target("glob", 120, glob),
 ];
-
-const FILE: &str = "/etc/forkyard/f";
-
-pub(crate) struct Alone<'f> {
-    file: &'f [u8],
-    touched: RefCell<HashSet<PathBuf>>,
-}
-
-impl<'f> Alone<'f> {
-    pub(crate) fn with(file: &'f [u8]) -> Alone<'f> {
-        Alone {
-            file,
-            touched: RefCell::default(),
-        }
-    }
-}
-
-impl World for Alone<'_> {
-    fn is_root(&self) -> bool {
-        true
-    }
-
-    fn is_dir(&self, path: &Path) -> bool {
-        ["/", "/run", "/srv/www", "/var/log", "/usr"]
-            .iter()
-            .any(|known| path == *known)
-    }
-
-    fn exists(&self, path: &Path) -> bool {
-        self.is_dir(path) || path == Path::new("/usr/lib/libphp8.2.so") || path == Path::new(FILE)
-    }
-
-    fn user(&self, name: &str) -> Option<UserIds> {
-        let known = [("root", 0), ("www-data", 33)]
-            .iter()
-            .find(|(known, _)| *known == name);
-        known.map(|(_, id)| UserIds { uid: *id, gid: *id })
-    }
-
-    fn user_by_id(&self, uid: u32) -> Option<UserIds> {
-        [0, 33].contains(&uid).then_some(UserIds { uid, gid: uid })
-    }
-
-    fn group(&self, name: &str) -> Option<u32> {
-        self.user(name).map(|ids| ids.gid)
-    }
-
-    fn env(&self, name: &str) -> Option<String> {
-        (name == "HOME").then(|| "/root".to_owned())
-    }
-
-    fn resolve(&self, _: &str, port: u16) -> Result<Vec<SocketAddr>, WorldError> {
-        Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))])
-    }
-
-    fn files(&self, pattern: &Path) -> Result<Vec<PathBuf>, WorldError> {
-        let is_it = pattern
-            .to_str()
-            .is_some_and(|pattern| glob::matches(pattern, FILE));
-        Ok(is_it.then(|| FILE.into()).into_iter().collect())
-    }
-
-    fn read(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
-        match path == Path::new(FILE) {
-            true => Ok(self.file.to_vec()),
-            false => Err(io::Error::from_raw_os_error(2).into()),
-        }
-    }
-}
-
-impl Machine for Alone<'_> {
-    fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure> {
-        let failed = |error: WorldError| OsFailure {
-            text: error.to_string(),
-            code: Some(2),
-        };
-        self.read(path).map_err(failed)
-    }
-
-    fn php_version(&self, version: &str) -> Option<String> {
-        Some(format!("{version}.7"))
-    }
-
-    fn touch(&self, path: &Path) -> Result<(), OsFailure> {
-        self.touched.borrow_mut().insert(path.to_path_buf());
-        Ok(())
-    }
-
-    fn glob(&self, pattern: &str) -> Result<Vec<PathBuf>, i32> {
-        self.files(Path::new(pattern)).map_err(|_| 2)
-    }
-}
 
 /// Checks that each diagnostic has a valid place and text.
 fn check(errors: &Errors, input: &[u8]) {
@@ -139,12 +41,6 @@ fn check(errors: &Errors, input: &[u8]) {
     }
 }
 
-fn survives(config: &Config) {
-    let written = serde_json::to_vec(config).expect("a configuration can be written");
-    let again: Config = serde_json::from_slice(&written).expect("and read again");
-    assert!(again == *config, "another configuration is read than was written");
-}
-
 fn toml(input: &[u8]) {
     let world = Alone::with(input);
     let path = Path::new(FILE);
@@ -152,7 +48,7 @@ fn toml(input: &[u8]) {
     let _ = resolve::control_socket(input, path, &world);
     match parsed {
         Ok(loaded) => {
-            survives(&loaded.config);
+            comes_back(&loaded.config);
             let names: HashSet<&str> = loaded
                 .config
                 .pools
@@ -179,8 +75,7 @@ fn site(input: &[u8]) {
             can_be_passed_on(&settings);
             assert!(settings.max_per_app != Some(0) && settings.max_requests != Some(0));
             assert!(settings.entry.as_deref() != Some("") && settings.start_command.as_deref() != Some(""));
-            let written = serde_json::to_vec(&settings).expect("settings can be written");
-            assert_eq!(serde_json::from_slice::<Settings>(&written).ok(), Some(settings));
+            comes_back(&settings);
         }
         Err(errors) => check(&errors, input),
     }
@@ -212,76 +107,6 @@ fn package(input: &[u8]) {
     if let Some(command) = site::start_script(input) {
         assert!(!command.is_empty() && !command.contains('\0'));
     }
-}
-
-fn options() -> Options {
-    Options {
-        config: Some(FILE.to_owned()),
-        version: Some("8.2".to_owned()),
-        ..Options::default()
-    }
-}
-
-/// Checks that messages name existing lines.
-fn fpm(input: &[u8]) {
-    let machine = Alone::with(input);
-    let (config, journal) = super::fpm::load(&options(), &machine);
-    let lines = input.split(|byte| *byte == b'\n').count();
-    for line in &journal.lines {
-        let (Line::Log(_, text) | Line::Php(text)) = line;
-        let location = text
-            .strip_prefix(&format!("[{FILE}:"))
-            .and_then(|rest| rest.split(']').next());
-        if let Some(number) = location.and_then(|location| location.parse::<usize>().ok()) {
-            assert!((1..=lines).contains(&number), "{text}");
-        }
-    }
-    match &config {
-        Some(config) => survives(config),
-        None => assert!(
-            !journal.lines.is_empty(),
-            "it can't be used, and nothing says why"
-        ),
-    }
-    let (usable, _) = super::fpm::test(&options(), true, &machine, &|_| Vec::new());
-    assert!(usable || config.is_none(), "-t refuses what a start takes");
-}
-
-/// Checks that the imported TOML is valid and defines the same pools.
-fn import(input: &[u8]) {
-    let machine = Alone::with(input);
-    let imported = importing::import(&options(), &machine);
-    let (Some(text), Some(config)) = (&imported.text, &imported.config) else {
-        return;
-    };
-    match parse(text, Path::new("imported.toml"), &machine) {
-        Ok(loaded) => {
-            let names = |config: &Config| {
-                config
-                    .pools
-                    .iter()
-                    .map(|pool| pool.name.clone())
-                    .collect::<HashSet<_>>()
-            };
-            if imported.lost.is_empty() {
-                assert_eq!(names(&loaded.config), names(config));
-            }
-        }
-        // Users and directories may be missing here, but the text is valid.
-        Err(errors) => assert_eq!(mistake(&errors), None, "{text}"),
-    }
-}
-
-/// The first error that a text has on every machine.
-pub(crate) fn mistake(errors: &Errors) -> Option<&Diagnostic> {
-    let is_of_the_text = |kind: &Kind| {
-        matches!(
-            kind,
-            Kind::Syntax { .. } | Kind::UnknownKey { .. } | Kind::Value { .. }
-        )
-    };
-    let mut diagnostics = errors.diagnostics.iter();
-    diagnostics.find(|diagnostic| is_of_the_text(&diagnostic.kind))
 }
 
 /// A name without wildcards matches itself.

@@ -13,7 +13,7 @@ pub struct Location {
     /// In characters.
     pub column: usize,
     /// The file's position in reading order.
-    pub(super) order: usize,
+    pub order: usize,
 }
 
 impl Location {

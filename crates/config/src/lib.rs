@@ -2,8 +2,8 @@
 //!
 //! TOML becomes drafts (keys as written, with places), and drafts become the model. A [`Config`] is always valid. All
 //! errors are collected, so that one run reports them all. [`settings`] is the table of all keys and php-fpm
-//! directives; [`fpm`] reads php-fpm's files with it, with [`overrides`] and with [`units`], and has [`php_fpm`] resolve
-//! them; [`import`] converts them to TOML. Access to the machine goes through [`World`], implemented in `host.rs`.
+//! directives. The crate `fpm-config` reads php-fpm's files with it, with [`overrides`] and with [`units`], and has
+//! [`php_fpm`] resolve them. Access to the machine goes through [`World`], implemented in `host.rs`.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -20,13 +20,11 @@ mod draft;
 mod effective;
 mod error;
 mod flat_keys;
-pub mod fpm;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;
 mod glob;
 mod host;
-pub mod import;
 mod jobs;
 mod known;
 mod lanes;

@@ -78,7 +78,25 @@ pub fn words_of(input: &[u8], count: usize) -> Vec<AtomicU64> {
         .collect()
 }
 
-/// Checks that a value survives serializing and parsing.
+/// Checks that a value comes back if it is written and read again.
+///
+/// # Panics
+/// If it doesn't.
+pub fn comes_back<T>(value: &T)
+where
+    T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug,
+{
+    let written = match serde_json::to_vec(value) {
+        Ok(written) => written,
+        Err(error) => panic!("{value:?} can't be written: {error}"),
+    };
+    match serde_json::from_slice::<T>(&written) {
+        Ok(again) => assert_eq!(again, *value),
+        Err(error) => panic!("{value:?} can't be read again: {error}"),
+    }
+}
+
+/// Checks that a value that is read comes back.
 ///
 /// # Panics
 /// If it doesn't.
@@ -87,14 +105,7 @@ where
     T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug,
 {
     let value: T = serde_json::from_slice(input).ok()?;
-    let written = match serde_json::to_vec(&value) {
-        Ok(written) => written,
-        Err(error) => panic!("{value:?} can't be written: {error}"),
-    };
-    match serde_json::from_slice::<T>(&written) {
-        Ok(again) => assert_eq!(again, value),
-        Err(error) => panic!("{value:?} can't be read again: {error}"),
-    }
+    comes_back(&value);
     Some(value)
 }
 

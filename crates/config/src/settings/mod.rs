@@ -1,7 +1,7 @@
 //! The table of settings: each key of forkyard's configuration, its php-fpm directive, and their meaning.
 //!
-//! Rows are in the order of php-fpm's `-tt` dump; keys that php-fpm lacks are placed where they fit. php-fpm's files
-//! ([`super::fpm`]), advice about unknown keys, the import, both samples and the documents' tables use this table.
+//! Rows are in the order of php-fpm's `-tt` dump; keys that php-fpm lacks are placed where they fit. php-fpm's files,
+//! advice about unknown keys, the import, both samples and the documents' tables use this table.
 //! Each section also has its draft: the keys as written.
 
 mod applications;

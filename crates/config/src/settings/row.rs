@@ -91,7 +91,7 @@ pub(super) const fn without_key(
 
 impl Setting {
     /// The key with its tables below `[pool.NAME]`, such as `application.version`.
-    pub(crate) fn path(&self) -> String {
+    pub fn path(&self) -> String {
         format!("{}{}", self.section.above(), self.key)
     }
 

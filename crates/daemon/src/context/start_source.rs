@@ -1,8 +1,8 @@
 //! The sources of PHP's start as of the daemon's start or last reload; they hold for later processes.
 
 use super::services::Services;
-use forkyard_config::fpm::release_of;
 use forkyard_config::{Config, Pool};
+use forkyard_fpm_config::release_of;
 use forkyard_runtimes::php::files::{Fingerprint, Origin};
 use forkyard_runtimes::php::ini_snapshot::{Changes, IniSnapshot};
 use forkyard_runtimes::php::settings::exposes;

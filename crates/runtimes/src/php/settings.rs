@@ -2,8 +2,8 @@
 
 use super::ini_snapshot::IniFiles;
 use forkyard_config::Php;
-use forkyard_config::fpm::entry;
 use forkyard_config::sharing::{is_start_setting, is_zygote_setting};
+use forkyard_fpm_config::entry;
 use std::path::{Path, PathBuf};
 
 const EXPOSE: &str = "expose_php";

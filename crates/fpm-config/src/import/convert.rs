@@ -1,9 +1,9 @@
 //! Directives without an exact TOML equivalent.
 
 use super::is_unix;
-use crate::php_fpm::FpmSetting;
-use crate::settings;
-use crate::{Address, Pool, ProcessManager};
+use forkyard_config::php_fpm::FpmSetting;
+use forkyard_config::settings;
+use forkyard_config::{Address, Pool, ProcessManager};
 use toml_edit::{Array, Value};
 
 #[derive(Debug)]

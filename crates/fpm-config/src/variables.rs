@@ -5,7 +5,7 @@ use super::directives::Form;
 use super::journal::{Failed, Journal};
 use super::parse::Written;
 use super::values::{Item, Values};
-use crate::overrides::Overrides;
+use forkyard_config::overrides::Overrides;
 
 pub(super) fn write_over(
     written: &mut Written,

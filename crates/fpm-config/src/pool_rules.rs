@@ -5,8 +5,8 @@ use super::parse::PoolText;
 use super::paths;
 use super::validate::Context;
 use super::values::{Item, Value};
-use crate::php_fpm::is_tcp;
-use crate::units::Manager;
+use forkyard_config::php_fpm::is_tcp;
+use forkyard_config::units::Manager;
 use std::path::Path;
 
 /// The kernel's maximum, php-fpm's default on Linux.

@@ -4,7 +4,7 @@ use super::directives::{Directive, NO_PRIORITY, Shown};
 use super::journal::Journal;
 use super::parse::Written;
 use super::values::{Item, Value, Values};
-use crate::units::Manager;
+use forkyard_config::units::Manager;
 
 pub(super) fn dump(written: &Written, journal: &mut Journal) {
     section("global", &written.global, journal);

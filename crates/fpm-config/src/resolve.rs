@@ -6,8 +6,8 @@ use super::parse::Written;
 use super::settings::{self, PRELOADER, REQUEST_SETTINGS, octal};
 use super::validate::Context;
 use super::values::Values;
-use crate::php_fpm::{self, FpmPool, FpmSetting};
-use crate::{Abandoned, Config, LogTarget, Pool};
+use forkyard_config::php_fpm::{self, FpmPool, FpmSetting};
+use forkyard_config::{Abandoned, Config, LogTarget, Pool};
 use std::path::Path;
 use std::sync::Arc;
 

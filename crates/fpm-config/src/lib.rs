@@ -3,11 +3,16 @@
 //! `scan` and `ini` read PHP's INI language line by line, `parse` builds sections, `validate` and `pool_rules` check
 //! php-fpm's rules, `said` maps directives to forkyard's keys, and `resolve` builds the model. [`directives`] is
 //! php-fpm's part of the settings table. Messages go to a [`Journal`].
+#![forbid(unsafe_code)]
 
 mod constants;
 pub mod directives;
 mod dump;
+#[cfg(any(test, fuzzing))]
+#[path = "../fuzz/targets.rs"]
+pub mod fuzz;
 mod host;
+pub mod import;
 mod ini;
 mod journal;
 mod machine;
@@ -33,8 +38,8 @@ pub use php_ini::{complete, entry};
 pub(crate) use resolve::is_ours;
 pub use survey::{Section as Surveyed, Survey, survey};
 
-use crate::overrides::Overrides;
-use crate::{Config, php};
+use forkyard_config::overrides::Overrides;
+use forkyard_config::{Config, php};
 use std::path::{Path, PathBuf};
 use validate::Context;
 

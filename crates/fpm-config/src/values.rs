@@ -2,9 +2,9 @@
 
 use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
-use crate::settings::{self, Limit, Setting};
-use crate::units::{self, FACILITIES, Manager};
-use crate::{Location, LogLevel};
+use forkyard_config::settings::{self, Limit, Setting};
+use forkyard_config::units::{self, FACILITIES, Manager};
+use forkyard_config::{Location, LogLevel};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {

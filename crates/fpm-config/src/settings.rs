@@ -6,8 +6,8 @@ use super::parse::PoolText;
 use super::validate::Context;
 use super::values::{Item, Value, Values, facility_name};
 use super::{Options, is_ours};
-use crate::php_fpm::FpmSetting;
-use crate::{Preloading, RequestSettings};
+use forkyard_config::php_fpm::FpmSetting;
+use forkyard_config::{Preloading, RequestSettings};
 use toml_edit::{Array, Value as Toml};
 
 /// The allowed php.ini settings in requests. Not passed to PHP.
@@ -193,10 +193,10 @@ fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::directives::Section;
     use super::*;
+    use crate::directives::Section;
     use crate::fuzz::{Alone, mistake};
-    use crate::{Location, parse, settings};
+    use forkyard_config::{Location, parse, settings};
     use std::path::Path;
 
     fn example(form: Form) -> &'static str {

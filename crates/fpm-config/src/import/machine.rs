@@ -1,7 +1,7 @@
 //! The machine for an import, where the daemon will run as root and no file is created.
 
-use crate::fpm::{Machine, OsFailure};
-use crate::{UserIds, World, WorldError};
+use crate::{Machine, OsFailure};
+use forkyard_config::{UserIds, World, WorldError};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 

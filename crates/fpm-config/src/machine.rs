@@ -2,8 +2,8 @@
 
 use super::constants;
 use super::ini::Name;
-use crate::World;
-use crate::php::is_before;
+use forkyard_config::World;
+use forkyard_config::php::is_before;
 use std::fmt;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! php-fpm's directives, in the order of `-tt` and of the settings table.
 
-use crate::settings;
+use forkyard_config::settings;
 
-pub use crate::settings::{Directive, Form, Shown};
+pub use forkyard_config::settings::{Directive, Form, Shown};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {

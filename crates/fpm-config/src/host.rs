@@ -1,7 +1,7 @@
 //! Implements [`Machine`] for the real machine.
 
 use super::machine::{Machine, OsFailure};
-use crate::{Host, World};
+use forkyard_config::{Host, World};
 use forkyard_sys::file::open_log;
 use nix::errno::Errno;
 use std::fs;

@@ -1,6 +1,6 @@
 //! PHP constants in a php-fpm configuration.
 
-use crate::php::is_before;
+use forkyard_config::php::is_before;
 
 /// A constant's value. Unknown words stand for themselves.
 pub(super) fn value(name: &str) -> Option<&'static str> {

@@ -7,10 +7,10 @@ mod machine;
 mod split;
 mod write;
 
-use super::fpm::{self, Journal, Machine, Options, Survey, Surveyed, is_ours};
-use crate::php_fpm::FpmSetting;
-use crate::{Address, Config, Location, can_be_named};
+use crate::{Journal, Machine, Options, Survey, Surveyed, is_ours};
 use convert::Converted;
+use forkyard_config::php_fpm::FpmSetting;
+use forkyard_config::{Address, Config, Location, can_be_named};
 use machine::Elsewhere;
 pub use split::apart;
 use std::fmt;
@@ -53,7 +53,7 @@ pub struct Imported {
 
 /// Converts a configuration. The caller need not be root, and users need not exist.
 pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
-    let (survey, journal) = fpm::survey(options, &Elsewhere(machine));
+    let (survey, journal) = crate::survey(options, &Elsewhere(machine));
     let Some(survey) = survey else {
         return Imported {
             text: None,

@@ -8,7 +8,7 @@ use super::machine::{Machine, value_of};
 use super::paths;
 use super::remarks::Remarks;
 use super::values::{Item, Values, expand_pool, flag};
-use crate::Location;
+use forkyard_config::Location;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;

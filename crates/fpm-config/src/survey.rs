@@ -2,8 +2,8 @@
 
 use super::validate::Context;
 use super::{Journal, Machine, Options, read, resolve};
-use crate::Config;
-use crate::php_fpm::FpmSetting;
+use forkyard_config::Config;
+use forkyard_config::php_fpm::FpmSetting;
 
 #[derive(Debug, Clone)]
 pub struct Section {

@@ -6,8 +6,8 @@ use super::parse::Written;
 use super::pool_rules;
 use super::values::Value;
 use super::{Options, paths};
-use crate::LogLevel;
-use crate::access::{DEFAULT_FORMAT, parse_format};
+use forkyard_config::LogLevel;
+use forkyard_config::access::{DEFAULT_FORMAT, parse_format};
 use std::path::{Path, PathBuf};
 
 /// php-fpm's event mechanisms on Linux, best first.

@@ -1,6 +1,6 @@
 //! Messages from reading a configuration.
 
-use crate::LogLevel;
+use forkyard_config::LogLevel;
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use super::journal::Failed;
 use super::parse::{PoolText, Written};
 use super::validate::Context;
-use crate::World;
-use crate::php::is_before;
-use crate::php_fpm::{is_tcp, too_long};
+use forkyard_config::World;
+use forkyard_config::php::is_before;
+use forkyard_config::php_fpm::{is_tcp, too_long};
 
 /// php-fpm's meaningless errno.
 const NO_REASON: &str = ": Success (0)";
