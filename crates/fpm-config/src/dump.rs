@@ -1,9 +1,9 @@
 //! The output of `-tt`.
 
-use super::directives::{Directive, NO_PRIORITY, Shown};
 use super::journal::Journal;
 use super::parse::Written;
-use super::values::{Item, Value, Values};
+use super::values::{Item, NO_PRIORITY, Value, Values};
+use forkyard_config::settings::{Directive, Shown};
 use forkyard_config::units::Manager;
 
 pub(super) fn dump(written: &Written, journal: &mut Journal) {

@@ -1,12 +1,11 @@
 //! php-fpm's own configuration: INI files and command line, with php-fpm's rules and messages.
 //!
 //! `scan` and `ini` read PHP's INI language line by line, `parse` builds sections, `validate` and `pool_rules` check
-//! php-fpm's rules, `said` maps directives to forkyard's keys, and `resolve` builds the model. [`directives`] is
-//! php-fpm's part of the settings table. Messages go to a [`Journal`].
+//! php-fpm's rules, `settings` maps directives to forkyard's keys, and `resolve` has these resolved. Messages go to a
+//! [`Journal`]. [`import`] converts a configuration to TOML.
 #![forbid(unsafe_code)]
 
 mod constants;
-pub mod directives;
 mod dump;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/targets.rs"]
@@ -35,8 +34,6 @@ pub use journal::{Journal, Line};
 pub use machine::{Machine, OsFailure};
 pub use paths::PREFIX;
 pub use php_ini::{complete, entry};
-pub(crate) use resolve::is_ours;
-pub use survey::{Section as Surveyed, Survey, survey};
 
 use forkyard_config::overrides::Overrides;
 use forkyard_config::{Config, php};

@@ -1,7 +1,6 @@
 //! Parses files into sections.
 
 use super::Options;
-use super::directives::Section;
 use super::ini::{self, Statement};
 use super::journal::{Failed, Journal};
 use super::machine::{Machine, value_of};
@@ -9,6 +8,7 @@ use super::paths;
 use super::remarks::Remarks;
 use super::values::{Item, Values, expand_pool, flag};
 use forkyard_config::Location;
+use forkyard_config::settings::Section;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;

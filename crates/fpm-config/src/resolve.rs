@@ -3,7 +3,7 @@
 use super::Options;
 use super::journal::Failed;
 use super::parse::Written;
-use super::settings::{self, PRELOADER, REQUEST_SETTINGS, octal};
+use super::settings::{self, is_ours, octal};
 use super::validate::Context;
 use super::values::Values;
 use forkyard_config::php_fpm::{self, FpmPool, FpmSetting};
@@ -74,9 +74,4 @@ fn complete(pool: &mut Pool, values: &Values, options: &Options) {
         php.extended_info = options.extended_info;
         php.binary.clone_from(&options.executable);
     }
-}
-
-/// Whether a php.ini name is one of forkyard's settings.
-pub(crate) fn is_ours(name: &str) -> bool {
-    name == REQUEST_SETTINGS || name == PRELOADER
 }

@@ -1,18 +1,18 @@
 //! Maps php-fpm's directives to forkyard's keys, for the drafts and for imports.
 
-use super::directives::{Directive, Form, NO_PRIORITY};
+use super::Options;
 use super::journal::Failed;
 use super::parse::PoolText;
 use super::validate::Context;
-use super::values::{Item, Value, Values, facility_name};
-use super::{Options, is_ours};
+use super::values::{Item, NO_PRIORITY, Value, Values, facility_name};
 use forkyard_config::php_fpm::FpmSetting;
+use forkyard_config::settings::{Directive, Form};
 use forkyard_config::{Preloading, RequestSettings};
 use toml_edit::{Array, Value as Toml};
 
 /// The allowed php.ini settings in requests. Not passed to PHP.
-pub(super) const REQUEST_SETTINGS: &str = "forkyard.request_settings";
-pub(super) const PRELOADER: &str = "forkyard.preloader";
+const REQUEST_SETTINGS: &str = "forkyard.request_settings";
+const PRELOADER: &str = "forkyard.preloader";
 /// Directives with a meaning for empty text.
 const MAY_BE_EMPTY: [&str; 2] = ["syslog.ident", "access.format"];
 const LONGEST: i32 = 3650 * 86_400;
@@ -182,11 +182,16 @@ fn preloader(pool: &PoolText, context: &mut Context<'_>) -> Result<Option<String
     Ok(word)
 }
 
+/// Whether a php.ini name is one of forkyard's settings.
+pub(super) fn is_ours(name: &str) -> bool {
+    name == REQUEST_SETTINGS || name == PRELOADER
+}
+
 fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<String> {
     let items = pool.values.list("php_admin_value").iter();
     let mut own = items.map(|Item { key, value, .. }| (key, value));
     let mut defined = context.options.defines.iter().map(|(key, value)| (key, value));
-    let is_it = |(key, _): &(&String, &String)| is_ours(key) && *key == wanted;
+    let is_it = |(key, _): &(&String, &String)| *key == wanted;
     let found = own.find(is_it).or_else(|| defined.find(is_it));
     found.map(|(_, value)| value.trim_matches('"').to_owned())
 }
@@ -194,9 +199,9 @@ fn of_ours(wanted: &str, pool: &PoolText, context: &Context<'_>) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directives::Section;
     use crate::fuzz::{Alone, mistake};
-    use forkyard_config::{Location, parse, settings};
+    use forkyard_config::settings::{self, Section};
+    use forkyard_config::{Location, parse};
     use std::path::Path;
 
     fn example(form: Form) -> &'static str {

@@ -5,22 +5,20 @@ use super::{Journal, Machine, Options, read, resolve};
 use forkyard_config::Config;
 use forkyard_config::php_fpm::FpmSetting;
 
-#[derive(Debug, Clone)]
-pub struct Section {
-    pub comments: Vec<String>,
-    pub said: Vec<(FpmSetting, Vec<String>)>,
+pub(super) struct Surveyed {
+    pub(super) comments: Vec<String>,
+    pub(super) said: Vec<(FpmSetting, Vec<String>)>,
 }
 
-#[derive(Debug, Clone)]
-pub struct Survey {
-    pub config: Config,
-    pub global: Section,
+pub(super) struct Survey {
+    pub(super) config: Config,
+    pub(super) global: Surveyed,
     /// Pools in the order of `config`.
-    pub pools: Vec<Section>,
+    pub(super) pools: Vec<Surveyed>,
 }
 
 /// Reads a configuration for conversion. Its users need not exist here.
-pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Journal) {
+pub(super) fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Journal) {
     let mut journal = Journal::new();
     let survey = read(options, machine, &mut journal, true).and_then(|written| {
         let mut context = Context::new(options, machine, &mut journal);
@@ -28,7 +26,7 @@ pub fn survey(options: &Options, machine: &dyn Machine) -> (Option<Survey>, Jour
         let section = |location, said: Vec<FpmSetting>| {
             let comments = |said: &FpmSetting| written.comments(said.location.as_ref());
             let said = said.into_iter().map(|said| (said.clone(), comments(&said)));
-            Section {
+            Surveyed {
                 comments: written.comments(location),
                 said: said.collect(),
             }

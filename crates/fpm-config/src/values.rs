@@ -1,10 +1,11 @@
 //! A section's directive values.
 
-use super::directives::{Directive, Form, NO_PRIORITY, Section, Shown, of};
 use super::ini::number;
-use forkyard_config::settings::{self, Limit, Setting};
+use forkyard_config::settings::{self, Directive, Form, Limit, Section, Setting, Shown};
 use forkyard_config::units::{self, FACILITIES, Manager};
 use forkyard_config::{Location, LogLevel};
+
+pub(super) const NO_PRIORITY: i32 = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
@@ -203,6 +204,11 @@ impl Values {
             }
         }
     }
+}
+
+/// A section's directives in order, without `include`.
+fn of(section: Section) -> impl Iterator<Item = &'static Directive> {
+    settings::directives(section == Section::Global).map(|(directive, _)| directive)
 }
 
 fn unset(directive: &Directive) -> Value {

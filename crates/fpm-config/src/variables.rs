@@ -1,11 +1,11 @@
 //! Environment variables over php-fpm's files. Each acts like a line at the end of its section, so php-fpm's rules
 //! apply and `-t` and `-tt` show it. Variables without a directive set the key later.
 
-use super::directives::Form;
 use super::journal::{Failed, Journal};
 use super::parse::Written;
 use super::values::{Item, Values};
 use forkyard_config::overrides::Overrides;
+use forkyard_config::settings::Form;
 
 pub(super) fn write_over(
     written: &mut Written,

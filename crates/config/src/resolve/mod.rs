@@ -11,6 +11,7 @@ mod listen;
 mod manager;
 pub(crate) mod node;
 mod overload;
+pub mod php_fpm;
 mod pool;
 mod programs;
 mod release;
@@ -19,9 +20,7 @@ mod started;
 mod web;
 mod worker_script;
 
-pub use listen::{is_tcp, too_long};
 pub use pool::can_be_named;
-pub(super) use pool::read as pool_text;
 
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
@@ -167,7 +166,7 @@ fn resolve(text: &str, path: &Path, reading: &Sources<'_>, diagnostics: &mut Dia
 }
 
 /// Resolves all drafts and leaves out invalid pools. Returns `None` if php-fpm would not start.
-pub(super) fn whole(
+fn whole(
     global: &GlobalDraft,
     texts: &[PoolText],
     jobs: Option<&JobsText>,

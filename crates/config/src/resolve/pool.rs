@@ -27,7 +27,7 @@ const DEFAULT_PARAMS_COUNT: usize = 10_000;
 const PARAMS_BYTES: (u64, u64) = (1 << 12, 1 << 30);
 const PARAMS_COUNT: (i64, i64) = (32, 10_000_000);
 
-pub(crate) fn read(
+pub(super) fn read(
     name: String,
     location: Location,
     mut flat_keys: FlatKeys<'_>,

@@ -7,7 +7,9 @@ mod machine;
 mod split;
 mod write;
 
-use crate::{Journal, Machine, Options, Survey, Surveyed, is_ours};
+use crate::settings::is_ours;
+use crate::survey::{Survey, Surveyed, survey};
+use crate::{Journal, Machine, Options};
 use convert::Converted;
 use forkyard_config::php_fpm::FpmSetting;
 use forkyard_config::{Address, Config, Location, can_be_named};
@@ -53,7 +55,7 @@ pub struct Imported {
 
 /// Converts a configuration. The caller need not be root, and users need not exist.
 pub fn import(options: &Options, machine: &dyn Machine) -> Imported {
-    let (survey, journal) = crate::survey(options, &Elsewhere(machine));
+    let (survey, journal) = survey(options, &Elsewhere(machine));
     let Some(survey) = survey else {
         return Imported {
             text: None,

@@ -1,16 +1,16 @@
 //! What php-fpm's files say, resolved as forkyard's keys. The reader of the files has already checked php-fpm's rules.
 
-use super::draft::GlobalDraft;
-use super::error::Location;
-use super::flat_keys::FlatKeys;
-use super::model::{Config, LogLevel};
-use super::overrides::Overrides;
-use super::report::{Diagnostics, Report};
-use super::resolve::{pool_text, whole};
-use super::world::World;
+use super::{pool, whole};
+use crate::World;
+use crate::draft::GlobalDraft;
+use crate::error::Location;
+use crate::flat_keys::FlatKeys;
+use crate::model::{Config, LogLevel};
+use crate::overrides::Overrides;
+use crate::report::{Diagnostics, Report};
 use std::path::Path;
 
-pub use super::resolve::{is_tcp, too_long};
+pub use super::listen::{is_tcp, too_long};
 
 /// A setting from php-fpm's files, under forkyard's key.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub fn resolve(
     let read = |pool: &FpmPool<'_>| {
         let keys = keys(pool.settings, pool.location, Some(pool.name));
         let mut report = Report::pool(&mut diagnostics, pool.name);
-        pool_text(pool.name.to_owned(), pool.location.clone(), keys, &mut report)
+        pool::read(pool.name.to_owned(), pool.location.clone(), keys, &mut report)
     };
     let texts: Vec<_> = pools.iter().map(read).collect();
     let config = whole(&draft, &texts, None, path, world, &mut diagnostics);
