@@ -3,7 +3,8 @@
 use forkyard_daemon::handover::plan::{Facts, Kind, Plan, plan};
 use forkyard_fuzz::number_of;
 use forkyard_protocol::handover::document::Document;
-use forkyard_protocol::handover::{frame, names};
+use forkyard_protocol::handover::frame;
+use forkyard_protocol::handover::names::{self, QueueKind};
 use forkyard_runtimes::http::table_pages;
 use forkyard_scoreboard::layout::{header::MAX_SLOTS, pages};
 use std::collections::BTreeSet;
