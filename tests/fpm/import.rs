@@ -26,8 +26,8 @@ fn comparable(mut config: Config) -> Config {
         let pool = std::sync::Arc::make_mut(pool);
         pool.title.clear();
         // forkyard-fpm counts them, too.
-        if pool.overload.abandoned == Abandoned::Count {
-            pool.overload.abandoned = Abandoned::Run;
+        if pool.load.overload.abandoned == Abandoned::Count {
+            pool.load.overload.abandoned = Abandoned::Run;
         }
         pool.environment.env = last_of_each(&pool.environment.env);
         if pool.pages.status_path.as_deref() == Some("/") {

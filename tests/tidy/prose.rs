@@ -75,7 +75,7 @@ const ODD: [(&str, &str, &str); 14] = [
     ),
 ];
 
-const KINDS: [(&str, usize); 3] = [("comments", 8), ("documents", 5), ("messages", 4)];
+const KINDS: [(&str, usize); 3] = [("comments", 5), ("documents", 4), ("messages", 4)];
 
 fn plain(markdown: &str) -> String {
     let prose: Vec<&str> = markdown.split("```").step_by(2).collect();

@@ -71,7 +71,7 @@ pub fn check(
 /// Returns a line for each pool with an autopilot: the number of workers that it begins with, and the number of this
 /// configuration before the autopilot.
 fn autopilots(pools: &[Arc<Pool>], resources: &Resources) -> Vec<String> {
-    let flown: Vec<&Arc<Pool>> = pools.iter().filter(|pool| pool.has_autopilot).collect();
+    let flown: Vec<&Arc<Pool>> = pools.iter().filter(|pool| pool.load.has_autopilot).collect();
     let line = |pool: &&Arc<Pool>| {
         let (begins, most) = (resources.first_number(pool), pool.pm.max_children());
         let limit = pool.retirement.memory_limit;
@@ -88,6 +88,7 @@ fn autopilots(pools: &[Arc<Pool>], resources: &Resources) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Load;
     use forkyard_core::config::ProcessManager;
 
     #[test]
@@ -101,7 +102,10 @@ mod tests {
             Arc::new(Pool {
                 name: name.to_owned(),
                 pm: ProcessManager::Static { max_children },
-                has_autopilot,
+                load: Load {
+                    has_autopilot,
+                    ..Load::default()
+                },
                 ..Pool::default()
             })
         };

@@ -72,13 +72,13 @@ fn left(pool: &Pool) -> u64 {
 fn with_workers(pool: &Pool) -> u64 {
     let access = if pool.logs.access.is_some() { ACCESS } else { 0 };
     let worker = WORKER + if pool.logs.catch_workers_output { OUTPUT } else { 0 };
-    let lanes = if pool.lanes.is_some() { LANES } else { 0 };
+    let lanes = if pool.load.lanes.is_some() { LANES } else { 0 };
     access + lanes + worker * u64::from(workers_at_rest(pool).max(1))
 }
 
 fn workers_at_rest(pool: &Pool) -> u32 {
     match pool.pm {
-        ProcessManager::Static { max_children } if pool.has_autopilot => max_children.min(CHOSEN),
+        ProcessManager::Static { max_children } if pool.load.has_autopilot => max_children.min(CHOSEN),
         ProcessManager::Static { max_children } => max_children,
         ProcessManager::Dynamic {
             min_spare_servers, ..

@@ -23,7 +23,10 @@ impl Resources {
         let group = pool.confine.cgroup.as_ref();
         let percent = group.and_then(|group| group.cpu_percent);
         let quota = percent.map_or(f64::INFINITY, |percent| f64::from(percent) / 100.0);
-        let limits = [pool.shares.memory_max, group.and_then(|group| group.memory_max)];
+        let limits = [
+            pool.load.shares.memory_max,
+            group.and_then(|group| group.memory_max),
+        ];
         let own_limit = limits.into_iter().flatten().min();
         let own_limit = own_limit.filter(|own| *own < self.memory);
         let machine = Machine {

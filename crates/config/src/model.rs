@@ -138,9 +138,6 @@ pub struct Pool {
     #[serde(default)]
     pub http_listen: Option<Box<Listen>>,
     pub pm: ProcessManager,
-    /// The autopilot chooses the number of workers; `pm` has the most that it may choose.
-    #[serde(default)]
-    pub has_autopilot: bool,
     #[serde(flatten)]
     pub account: Account,
     #[serde(flatten)]
@@ -148,16 +145,10 @@ pub struct Pool {
     #[serde(flatten)]
     pub environment: Environment,
     pub confine: Confine,
-    /// Its shares of CPU and memory, if `cgroup` doesn't set them.
-    #[serde(default)]
-    pub shares: Shares,
     #[serde(flatten)]
     pub serving: Serving,
-    #[serde(default)]
-    pub overload: super::overload::Overload,
-    /// Its lanes. `pm` includes their additional workers.
-    #[serde(default)]
-    pub lanes: Option<Box<super::lanes::Lanes>>,
+    #[serde(flatten)]
+    pub load: Load,
     /// `None`: its paths are used unchanged.
     #[serde(default)]
     pub release: Option<Box<super::release::Release>>,
@@ -172,6 +163,22 @@ pub struct Pool {
     pub application: Application,
     /// `Some`: an application pool. The settings above then apply to each of its applications.
     pub applications: Option<Box<super::applications::Applications>>,
+}
+
+/// How the pool shares the machine, and what it does when work comes faster than it is done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// The autopilot chooses the number of workers; `pm` has the most that it may choose.
+    #[serde(default)]
+    pub has_autopilot: bool,
+    /// Its shares of CPU and memory, if `cgroup` doesn't set them.
+    #[serde(default)]
+    pub shares: Shares,
+    #[serde(default)]
+    pub overload: super::overload::Overload,
+    /// Its lanes. `pm` includes their additional workers.
+    #[serde(default)]
+    pub lanes: Option<Box<super::lanes::Lanes>>,
 }
 
 /// The user of the workers. Only a root master uses it.

@@ -58,7 +58,7 @@ pub(super) fn resolve(written: &Written, path: &str, context: &mut Context<'_>) 
 
 fn complete(pool: &mut Pool, values: &Values, options: &Options) {
     TITLE.clone_into(&mut pool.title);
-    pool.overload.abandoned = Abandoned::Count;
+    pool.load.overload.abandoned = Abandoned::Count;
     if let Some(mode) = values.full("listen.mode") {
         let sockets = [Some(&mut pool.listen), pool.pages.status_listen.as_deref_mut()];
         for socket in sockets.into_iter().flatten() {

@@ -302,7 +302,7 @@ impl Acceptor {
     }
 
     pub(super) fn begin_work(&mut self, service: &mut Service, now: Tick) {
-        service.want.begin(&service.page, &mut self.notifier, now);
+        service.router.want.begin(&service.page, &mut self.notifier, now);
         service.taken = now;
     }
 

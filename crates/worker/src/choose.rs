@@ -178,8 +178,8 @@ impl Acceptor {
         }
         // Take requests first: the kernel woke no other worker for them.
         if count == 0
-            && service.want.due().is_some_and(|due| due <= now)
-            && service.want.claims(&service.page, &mut self.notifier, now)
+            && service.router.want.due().is_some_and(|due| due <= now)
+            && service.router.want.claims(&service.page, &mut self.notifier, now)
         {
             service.taken = now;
             return Some(Work::OutOfBand);
@@ -429,6 +429,6 @@ fn timeout(service: &Service, backend: Option<Tick>) -> EpollTimeout {
         true => service.idle_watch.keepalive().next_expiry(),
         false => None,
     };
-    let work = service.want.due();
+    let work = service.router.want.due();
     epoll_timeout(expiry.into_iter().chain(backend).chain(work).min())
 }

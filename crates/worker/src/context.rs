@@ -187,7 +187,7 @@ impl GenerationContext {
     ) -> Result<GenerationContext, ContextError> {
         let has_http = settings.pool.http_listen.is_some();
         let has_group = needs_entrance(&settings.pool);
-        let has_lanes = settings.pool.lanes.is_some();
+        let has_lanes = settings.pool.load.lanes.is_some();
         let lanes = if has_lanes { LANE_DESCRIPTORS } else { 0 };
         let turns = settings.turn.map_or(0, |_| TURN_DESCRIPTORS);
         let others = CONTEXT_DESCRIPTORS + usize::from(has_http) + usize::from(has_group) + lanes + turns;

@@ -76,7 +76,7 @@ fn apply_settings_as(
     if let (Some(nice), true) = (pool.setup.process_priority, is_privileged) {
         id::set_priority(nice)?;
     }
-    if pool.lanes.is_some() && is_privileged {
+    if pool.load.lanes.is_some() && is_privileged {
         // Containers often forbid it; the status page says so.
         if let Err(error) = id::allow_priority(id::priority()) {
             log::debug!("{error}");

@@ -290,7 +290,7 @@ impl<'w> Request<'w> {
 
     /// Requests out-of-band work ([`super::Worker::has_out_of_band_work`]).
     pub fn want_work(&mut self) {
-        self.service.want = self.service.want.ask();
+        self.service.router.want = self.service.router.want.ask();
     }
 
     /// Whether the answer has ended.

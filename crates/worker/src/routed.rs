@@ -73,7 +73,7 @@ impl Service {
             self.tell_router(FromWorker::Closed);
         }
         if let Some(session) = self.session.take() {
-            self.router.has_ended(&session, &mut self.want);
+            self.router.has_ended(&session);
         }
     }
 
@@ -118,7 +118,7 @@ impl Service {
     }
 
     pub(super) fn hand_back_all(&mut self) {
-        self.router.hand_back_all(&mut self.input, self.want);
+        self.router.hand_back_all(&mut self.input);
     }
 }
 
@@ -129,7 +129,7 @@ impl Acceptor {
             if let Some(work) = self.wait_for_router(service, backend) {
                 return work;
             }
-            match service.router.receive(&mut service.input, service.want) {
+            match service.router.receive(&mut service.input) {
                 Ok(Some(Order::Serve(serve))) => {
                     if service.settings.has_moved() {
                         service.router.refuse(serve, FromWorker::Moved);
@@ -139,7 +139,7 @@ impl Acceptor {
                     self.take_up(service);
                     return Work::Attached;
                 }
-                Ok(Some(Order::Other)) if service.router.begins_work(false, service.want) => {
+                Ok(Some(Order::Other)) if service.router.begins_work(false) => {
                     self.begin_work(service, clock::now());
                     return Work::OutOfBand;
                 }

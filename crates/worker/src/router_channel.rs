@@ -26,6 +26,8 @@ pub(super) struct Router {
     /// Questions ([`ToWorker::Where`]) that out-of-band work holds up.
     asked: Vec<u64>,
     work: Work,
+    /// The application's wish for out-of-band work, also without a router.
+    pub(super) want: Want,
 }
 
 /// ```text
@@ -72,6 +74,7 @@ impl Router {
             sessions: Vec::new(),
             asked: Vec::new(),
             work: Work::None,
+            want: Want::Nothing,
         }
     }
 
@@ -123,37 +126,37 @@ impl Router {
     }
 
     /// Forgets a session after its end. Passes the application's wish for out-of-band work on.
-    pub(super) fn has_ended(&mut self, session: &Session, want: &mut Want) {
+    pub(super) fn has_ended(&mut self, session: &Session) {
         self.sessions.retain(|number| *number != session.number);
-        self.tell_want(want);
+        self.tell_want();
     }
 
-    fn tell_want(&self, want: &mut Want) {
-        if self.is_there() && want.due().is_some() {
-            *want = Want::Told;
+    fn tell_want(&mut self) {
+        if self.is_there() && self.want.due().is_some() {
+            self.want = Want::Told;
             self.tell(FromWorker::WorkWanted, 0, &[]);
         }
     }
 
     /// Whether ordered work begins now, because no session is left. A leaving worker refuses it.
-    pub(super) fn begins_work(&mut self, is_leaving: bool, want: Want) -> bool {
+    pub(super) fn begins_work(&mut self, is_leaving: bool) -> bool {
         if self.work != Work::Ordered || !self.sessions.is_empty() {
             return false;
         }
         self.work = if is_leaving { Work::None } else { Work::Begun };
         if is_leaving {
             self.tell_worked(false);
-            self.answer(want);
+            self.answer();
         }
         !is_leaving
     }
 
-    pub(super) fn end_work(&mut self, is_well: bool, want: &mut Want) {
+    pub(super) fn end_work(&mut self, is_well: bool) {
         if self.is_there() {
             self.work = Work::None;
             self.tell_worked(is_well);
-            self.answer(*want);
-            self.tell_want(want);
+            self.answer();
+            self.tell_want();
         }
     }
 
@@ -162,20 +165,20 @@ impl Router {
     }
 
     /// Answers questions, and repeats the wish for work, because the router may be a new one.
-    fn answer(&mut self, want: Want) {
+    fn answer(&mut self) {
         if self.work != Work::None {
             return;
         }
         for session in std::mem::take(&mut self.asked) {
             self.tell(FromWorker::Here, session, &[]);
-            if want == Want::Told {
+            if self.want == Want::Told {
                 self.tell(FromWorker::WorkWanted, 0, &[]);
             }
         }
     }
 
     /// Receives the next message, if there is one, and answers a question.
-    pub(super) fn receive(&mut self, buffer: &mut [u8], want: Want) -> Result<Option<Order>, RouterGone> {
+    pub(super) fn receive(&mut self, buffer: &mut [u8]) -> Result<Option<Order>, RouterGone> {
         let channel = self.fd().ok_or(RouterGone)?;
         loop {
             let received = match receive_with(channel, buffer, false) {
@@ -185,20 +188,13 @@ impl Router {
             };
             if let Some((kind, session, bytes)) = parse::<ToWorker>(&buffer[..received.bytes]) {
                 let socket = received.descriptors.into_iter().next();
-                return Ok(Some(self.heed(kind, session, bytes.len(), socket, want)));
+                return Ok(Some(self.heed(kind, session, bytes.len(), socket)));
             }
             log::warn!("invalid message from the router");
         }
     }
 
-    fn heed(
-        &mut self,
-        kind: ToWorker,
-        number: u64,
-        length: usize,
-        socket: Option<OwnedFd>,
-        want: Want,
-    ) -> Order {
+    fn heed(&mut self, kind: ToWorker, number: u64, length: usize, socket: Option<OwnedFd>) -> Order {
         match (kind, socket) {
             (ToWorker::Serve | ToWorker::ServeLast, Some(socket)) => {
                 self.sessions.push(number);
@@ -218,7 +214,7 @@ impl Router {
                     self.tell(FromWorker::Has, *own, &[]);
                 }
                 self.asked.push(number);
-                self.answer(want);
+                self.answer();
             }
             (ToWorker::Work, _) => self.work = Work::Ordered,
         }
@@ -233,13 +229,13 @@ impl Router {
     }
 
     /// Before the worker exits: closes the channel for more, and returns the connections still in it.
-    pub(super) fn hand_back_all(&mut self, buffer: &mut [u8], want: Want) {
+    pub(super) fn hand_back_all(&mut self, buffer: &mut [u8]) {
         let Some(channel) = self.fd() else { return };
         shutdown_read(channel);
-        while let Ok(Some(order)) = self.receive(buffer, want) {
+        while let Ok(Some(order)) = self.receive(buffer) {
             match order {
                 Order::Serve(serve) => self.refuse(serve, FromWorker::NotBegun),
-                Order::Other => _ = self.begins_work(true, want),
+                Order::Other => _ = self.begins_work(true),
             }
         }
     }

@@ -120,7 +120,7 @@ impl Worker {
         let page = Page::open(&context, own.slot)?;
         let slots = context.settings.slots as usize;
         let turns = TurnQueues::of(&mut context);
-        let lanes = match context.settings.pool.lanes {
+        let lanes = match context.settings.pool.load.lanes {
             Some(_) => LaneMapping::map(context.board_writable.as_fd(), slots)?,
             None => None,
         };
@@ -236,7 +236,7 @@ impl Worker {
             self.end_output();
         }
         let service = &mut self.service;
-        service.router.end_work(is_well, &mut service.want);
+        service.router.end_work(is_well);
         self.phase = WorkerPhase::Waiting;
     }
 

@@ -43,10 +43,10 @@ pub(super) fn take_times(params: &mut Params, settings: &Settings, taken: Tick) 
         times.has_nonsense |= times.timeout.is_none() && !text.is_empty();
         names[1] = Some(REQUEST_TIMEOUT);
     }
-    if settings.pool.lanes.is_some() {
+    if settings.pool.load.lanes.is_some() {
         params.remove(lanes::PARAM);
     }
-    if settings.pool.overload.abandoned != Abandoned::Count {
+    if settings.pool.load.overload.abandoned != Abandoned::Count {
         for name in names.into_iter().flatten() {
             params.remove(name);
         }
@@ -64,7 +64,7 @@ pub(super) fn judge(
     (waited, times): (Duration, &Times),
     now: Tick,
 ) -> Option<Dead> {
-    let rules = &settings.pool.overload;
+    let rules = &settings.pool.load.overload;
     let count = |count| {
         if let Some(counters) = page.counters() {
             counters.dead(count);

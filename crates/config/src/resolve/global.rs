@@ -234,7 +234,7 @@ fn process_max(draft: &GlobalDraft, pools: &[(&PoolText, Pool)], report: &mut Re
         draft.process_max.written(),
         pools
             .iter()
-            .find(|(_, pool)| !pool.has_autopilot && pool.pm.max_children() > max),
+            .find(|(_, pool)| !pool.load.has_autopilot && pool.pm.max_children() > max),
     ) {
         let children = pool.pm.max_children();
         let problem = format!("pool {} may never have its {children} workers", pool.name);

@@ -11,8 +11,8 @@ use crate::error::{Kind, Location};
 use crate::flat_keys::{Field, FlatKeys, Written};
 use crate::known::Section;
 use crate::model::{
-    Account, DEFAULT_STOP_TIMEOUT, Environment, Limits, Listen, Logs, Pages, Pool, ProcessSetup, ReloadWhen,
-    Replacement, Retirement, Serving,
+    Account, DEFAULT_STOP_TIMEOUT, Environment, Limits, Listen, Load, Logs, Pages, Pool, ProcessSetup,
+    ReloadWhen, Replacement, Retirement, Serving,
 };
 use crate::report::{Report, WorldReport};
 use crate::units::{Text, Time};
@@ -97,7 +97,6 @@ pub(super) fn resolve(
             own_env: Vec::new(),
             env_file: super::slow::env_file(text, report),
         },
-        shares: confine::shares(draft, report),
         confine: confine::resolve(text, report),
         serving: Serving {
             client_timeout: positive(&draft.client_timeout, DEFAULT_CLIENT_TIMEOUT, report),
@@ -109,8 +108,12 @@ pub(super) fn resolve(
             wait_for_cpu: draft.wait_for_cpu.or(true),
             limits: limits(draft, report),
         },
-        overload: overload::overload(draft, report),
-        lanes,
+        load: Load {
+            has_autopilot,
+            shares: confine::shares(draft, report),
+            overload: overload::overload(draft, report),
+            lanes,
+        },
         release,
         retirement: retirement(text, report),
         replacement: Replacement {
@@ -129,7 +132,6 @@ pub(super) fn resolve(
         application: application?,
         applications: applications?.map(Box::new),
         listen: listen?,
-        has_autopilot,
         pm: pm?,
     })
 }

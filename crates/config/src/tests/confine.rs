@@ -106,11 +106,11 @@ fn shares_are_the_pool_s_own_or_its_group_s() {
         cpu_weight: Some(50),
         memory_max: Some(64 << 20),
     };
-    assert_eq!((plain.shares, plain.confine.cgroup), (wanted, None));
+    assert_eq!((plain.load.shares, plain.confine.cgroup), (wanted, None));
     let group = of("cpu_weight = 50\nmemory_max = \"64M\"\ncgroup = { parent = \"/run\" }\n");
     let cgroup = group.confine.cgroup.expect("a group");
     assert_eq!(
-        (group.shares, cgroup.cpu_weight, cgroup.memory_max),
+        (group.load.shares, cgroup.cpu_weight, cgroup.memory_max),
         (Shares::default(), Some(50), Some(64 << 20))
     );
     one(

@@ -182,13 +182,13 @@ fn the_autopilot_has_a_bound_by_memory_or_by_the_operator() {
     let gib = ("/memory", "1073741824");
     let bound = |text: &str| {
         let pool = &config(text, &[gib]).pools[0];
-        assert!(pool.has_autopilot);
+        assert!(pool.load.has_autopilot);
         pool.pm.max_children()
     };
     assert_eq!(bound(&text), 128);
     let limited = text.replace("pm = ", "max_children_most = 40\npm = ");
     assert_eq!(bound(&limited), 40);
-    assert!(!config(&pool(""), &[gib]).pools[0].has_autopilot);
+    assert!(!config(&pool(""), &[gib]).pools[0].load.has_autopilot);
     one(
         &text,
         &ROOT,

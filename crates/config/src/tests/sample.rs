@@ -1,5 +1,6 @@
 //! Tests of the sample, the documentation's keys, and damaged samples.
 
+use crate::model::Load;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -68,7 +69,10 @@ fn the_samples_optional_keys_are_valid_and_show_the_defaults() {
     let examples = Pool {
         http_listen: all.http_listen.clone(),
         confine: all.confine.clone(),
-        shares: all.shares,
+        load: Load {
+            shares: all.load.shares,
+            ..plain.load.clone()
+        },
         application: all.application.clone(),
         listen: Listen {
             allowed_clients: all.listen.allowed_clients.clone(),

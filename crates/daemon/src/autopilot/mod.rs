@@ -144,8 +144,8 @@ impl Autopilots {
 
     /// Returns the choice for a new generation of a pool; `None`: its number is the operator's.
     pub(crate) fn first_choice(&mut self, pool: &Arc<Pool>) -> Option<Choice> {
-        if !pool.has_autopilot {
-            let lanes = pool.lanes.as_ref().filter(|lanes| lanes.extra > 0)?;
+        if !pool.load.has_autopilot {
+            let lanes = pool.load.lanes.as_ref().filter(|lanes| lanes.extra > 0)?;
             let number = pool.pm.max_children() - lanes.extra;
             return Some(Choice {
                 most: number + lanes.reserve.unwrap_or(1).min(lanes.extra),
@@ -174,20 +174,20 @@ impl Autopilots {
             }
         };
         let settings = &generation.settings.pool;
-        let most = if settings.has_autopilot {
+        let most = if settings.load.has_autopilot {
             settings.pm.max_children()
         } else {
             u32::MAX
         };
         Some(Advice {
-            max_children: match settings.has_autopilot {
+            max_children: match settings.load.has_autopilot {
                 true => generation.most_workers(),
                 false => generation.number(),
             },
             chosen: decision.most.min(most),
             because: decision.reason.to_string(),
             has_looked: flight.is_some_and(|flight| flight.has_looked),
-            is_followed: settings.has_autopilot,
+            is_followed: settings.load.has_autopilot,
         })
     }
 
@@ -246,7 +246,7 @@ fn choose(context: &mut Context, id: GenerationId, choice: Choice, because: &str
         gate.limit_to(choice.most.min(places) as usize, clock::now());
     }
     context.services.tell(Event::Chosen(id, choice));
-    if !generation.settings.pool.has_autopilot {
+    if !generation.settings.pool.load.has_autopilot {
         return;
     }
     let logged = generation.logged_choice.unwrap_or(before.most);
@@ -270,7 +270,7 @@ impl Pools {
     pub(crate) fn has_autopilot(&self, id: PoolId) -> bool {
         let serving = self.by_id.get(&id).and_then(|pool| pool.serving);
         let generation = serving.and_then(|id| self.generations.get(&id));
-        generation.is_some_and(|generation| generation.settings.pool.has_autopilot)
+        generation.is_some_and(|generation| generation.settings.pool.load.has_autopilot)
     }
 
     fn serving_named(&self, name: &str) -> Option<GenerationId> {
@@ -389,7 +389,7 @@ impl Generation {
     /// Returns the operator's `max_children`.
     fn number(&self) -> u32 {
         let pool = &self.settings.pool;
-        let extra = pool.lanes.as_ref().map_or(0, |lanes| lanes.extra);
+        let extra = pool.load.lanes.as_ref().map_or(0, |lanes| lanes.extra);
         pool.pm.max_children().saturating_sub(extra).max(1)
     }
 
@@ -399,7 +399,7 @@ impl Generation {
         let before = self.choice?;
         let is_memory = matches!(decision.reason, Reason::Memory { .. } | Reason::Pressure);
         let extra = if is_memory { 0 } else { self.lane_extra(now) };
-        if !self.settings.pool.has_autopilot {
+        if !self.settings.pool.load.has_autopilot {
             let number = self.number();
             return Some(Choice {
                 most: match (is_memory, decision.may_fork) {

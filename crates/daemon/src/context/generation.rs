@@ -237,7 +237,7 @@ impl Generation {
             None => {
                 let name = format!("forkyard {}", self.settings.pool.name);
                 let slots = self.settings.slots as usize;
-                let board = match self.settings.pool.lanes {
+                let board = match self.settings.pool.load.lanes {
                     Some(_) => Board::create_with_lanes(&name, slots)?,
                     None => Board::create(&name, slots)?,
                 };
@@ -357,7 +357,7 @@ impl Generation {
             Some([a, b, c, d]) => Ok::<_, Error>(Some([copy(a)?, copy(b)?, copy(c)?, copy(d)?])),
             _ => Ok(None),
         };
-        let lanes = four(QueueKind::Lanes, settings.pool.lanes.is_some())?;
+        let lanes = four(QueueKind::Lanes, settings.pool.load.lanes.is_some())?;
         let turns = four(QueueKind::Turns, settings.turn.is_some())?;
         Ok(GenerationContext {
             settings,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 impl Services {
     /// A pool with the shares in force: its control group, or nice(2) and a limit.
     pub(crate) fn in_force(&self, pool: &Arc<Pool>) -> Arc<Pool> {
-        let shares = pool.shares;
+        let shares = pool.load.shares;
         if shares.cpu_weight.is_none() && shares.memory_max.is_none() {
             return pool.clone();
         }
@@ -36,13 +36,13 @@ impl Services {
     /// The shares in force, in words; `None`: none. `own`: the pool as it is in force.
     pub(crate) fn shares_in_words(&self, own: &Pool) -> Option<String> {
         let group = confine::group(own).map(|group| format!("control group {}", group.display()));
-        if own.shares.cpu_weight.is_none() && own.shares.memory_max.is_none() {
+        if own.load.shares.cpu_weight.is_none() && own.load.shares.memory_max.is_none() {
             return group;
         }
         let GroupParent::Nowhere(why) = self.group_parent() else {
             return group;
         };
-        let nice = own.shares.nice().zip(own.setup.process_priority);
+        let nice = own.load.shares.nice().zip(own.setup.process_priority);
         let nice = nice.map(|(_, nice)| format!("nice {nice}"));
         let data = own.setup.rlimit_data;
         let data = data.map(|bytes| format!("RLIMIT_DATA {bytes} in each process"));

@@ -16,7 +16,7 @@ impl Context {
             return Ok(());
         };
         let (pool, settings) = (generation.pool, &generation.settings);
-        let has_lanes = settings.pool.lanes.is_some().then_some(QueueKind::Lanes);
+        let has_lanes = settings.pool.load.lanes.is_some().then_some(QueueKind::Lanes);
         let may_share = settings.turn.is_some().then_some(QueueKind::Turns);
         let mut kinds = [Some(QueueKind::HandOff), has_lanes, may_share].into_iter();
         kinds.try_for_each(|kind| kind.map_or(Ok(()), |kind| self.open_queue(pool, kind)))

@@ -40,7 +40,7 @@ impl RunningPool {
 impl Context {
     /// Closes a pool's lane queues once no generation has lanes. Parked connections go into the hand-off queue.
     pub(crate) fn close_lanes(&mut self, id: PoolId) {
-        let has_lanes = |generation: &Generation| generation.settings.pool.lanes.is_some();
+        let has_lanes = |generation: &Generation| generation.settings.pool.load.lanes.is_some();
         let mut generations = self.pools.generations.of(&id).map(|(_, it)| it).peekable();
         // A pool without a generation ends, and refuses its parked requests.
         if generations.peek().is_none() || generations.any(has_lanes) {
@@ -143,7 +143,7 @@ impl Pools {
     pub(crate) fn lanes(&self, id: PoolId, now: Tick) -> Option<Lanes> {
         let pool = self.by_id.get(&id)?;
         let generation = self.generations.get(&pool.serving?)?;
-        let settings = generation.settings.pool.lanes.as_ref()?;
+        let settings = generation.settings.pool.load.lanes.as_ref()?;
         let pages = generation.resources.as_ref()?.board.lanes()?;
         let mut numbers = self
             .past(&pool.name)
@@ -171,7 +171,7 @@ impl Generation {
 
     /// Returns how many workers above `max_children` the lanes want.
     pub(crate) fn lane_extra(&self, now: Tick) -> u32 {
-        let Some(lanes) = &self.settings.pool.lanes else {
+        let Some(lanes) = &self.settings.pool.load.lanes else {
             return 0;
         };
         let pages = self.resources.as_ref().and_then(|it| it.board.lanes());

@@ -1,5 +1,6 @@
 //! Accepts connections from the listening socket.
 
+use super::shortage::Shortage;
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::AcceptPause;
 use forkyard_sys::{Error, socket};
@@ -16,6 +17,7 @@ pub(super) struct Acceptor {
     is_open: bool,
     pause: AcceptPause,
     burst: usize,
+    pub(super) shortage: Shortage,
 }
 
 impl Acceptor {
@@ -25,6 +27,7 @@ impl Acceptor {
             is_open: false,
             pause: AcceptPause::default(),
             burst: 1,
+            shortage: Shortage::default(),
         }
     }
 

@@ -14,7 +14,6 @@ use super::pool_queue::PoolQueue;
 use super::refusals::Refused;
 use super::sessions::Sessions;
 use super::settings::PoolSettings;
-use super::shortage::Shortage;
 use super::sites::Sites;
 use super::state::{ClientCause, ClientState};
 use forkyard_base::tick::Tick;
@@ -58,7 +57,6 @@ pub(super) struct Router {
     pub(super) pool: PoolQueue,
     pub(super) instances: Instances,
     pub(super) sessions: Sessions,
-    pub(super) shortage: Shortage,
     pub(super) apps: Apps,
     pub(super) errors: Errors,
     pub(super) refused: Refused,
@@ -92,7 +90,6 @@ impl Router {
             pool: PoolQueue::new(applications),
             instances: Instances::default(),
             sessions: Sessions::new(),
-            shortage: Shortage::default(),
             apps: Apps::new(applications.forget_after),
             errors: Errors::default(),
             refused: Refused::default(),

@@ -16,7 +16,7 @@ use forkyard_worker::CLIENT_CLOSED;
 impl Router {
     /// Looks at the end of a client whose request waits, after a report of epoll.
     pub(super) fn may_have_left(&mut self, id: u64) {
-        let rules = &self.settings.pool.overload;
+        let rules = &self.settings.pool.load.overload;
         let Some(client) = self.clients.get_mut(id) else {
             return;
         };

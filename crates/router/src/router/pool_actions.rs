@@ -121,7 +121,11 @@ impl Router {
         let since = *client.stuck.get_or_insert(now);
         let queue_time = self.settings.applications.max_request_queue_time;
         let times = (since, queue_time.map(|time| client.since + time));
-        let problem = match self.shortage.step(self.settings.name(), errno, times, now) {
+        let problem = match self
+            .acceptor
+            .shortage
+            .step(self.settings.name(), errno, times, now)
+        {
             ShortageStep::Retry(time) => {
                 self.clients.expire_in(id, now, time);
                 return self.watch_more(id, Interest::End);

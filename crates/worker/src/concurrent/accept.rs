@@ -104,7 +104,7 @@ impl WorkerState {
             Choice::Accept(insists) => insists,
         };
         let listener = self.sources.listener.as_fd();
-        if self.gauge.sample_beside_many(listener, &self.page, now) {
+        if self.accepting.gauge.sample_beside_many(listener, &self.page, now) {
             self.notifier.tell_crowded(&self.page);
         }
         let socket = match self.accept() {
@@ -145,7 +145,11 @@ impl WorkerState {
 
     fn admit(&mut self, socket: OwnedFd, now: Tick) {
         let pool = &self.settings.pool;
-        if let Some(why) = self.gauge.admit(&self.page, &pool.listen, socket.as_fd()) {
+        if let Some(why) = self
+            .accepting
+            .gauge
+            .admit(&self.page, &pool.listen, socket.as_fd())
+        {
             if let Some(gate) = self.page.gate() {
                 gate.accepted(now);
             }

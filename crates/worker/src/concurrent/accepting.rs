@@ -8,6 +8,7 @@
 //! request to one that is awake. The kernel also notifies awake workers registered before the one it wakes, so a worker
 //! without connections leaves new ones to them briefly, if enough awake workers have some.
 
+use super::super::gauge::Gauge;
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::AcceptPause;
 use forkyard_scoreboard::load::Load;
@@ -23,6 +24,7 @@ pub const LET_DOWN: Duration = Duration::from_secs(1);
 /// When a worker looks for connections.
 #[derive(Debug)]
 pub struct Accepting {
+    pub(crate) gauge: Gauge,
     /// The listening socket may have a connection.
     pub is_ready: bool,
     /// The hand-off queue may have one.
@@ -96,6 +98,7 @@ impl Accepting {
     /// `enough`: so many workers with connections are enough ([`enough`]). `is_routed`: a router sends connections.
     pub fn begin(enough: Option<usize>, is_routed: bool) -> Accepting {
         Accepting {
+            gauge: Gauge::default(),
             is_ready: !is_routed,
             queue_is_ready: true,
             turn_is_ready: true,

@@ -156,7 +156,7 @@ impl WorkerState {
         if let Some(request) = &mut self.clients[index].request {
             request.waited = waited;
         }
-        self.gauge.was_strained |= self.is_full();
+        self.accepting.gauge.was_strained |= self.is_full();
         if let Some(dead) = dead {
             return self.die(index, dead, now);
         }

@@ -165,7 +165,7 @@ impl WorkerState {
             return;
         }
         self.departure.life = Life::Done;
-        self.router.hand_back_all(&mut self.scratch, self.want);
+        self.router.hand_back_all(&mut self.scratch);
         for index in self.clients.idle() {
             self.close(index);
         }
@@ -173,28 +173,28 @@ impl WorkerState {
     }
 
     pub(super) fn ask_for_work(&mut self) {
-        self.want = self.want.ask();
+        self.router.want = self.router.want.ask();
         if self.router.is_there() {
             return;
         }
-        if let Some(due) = self.want.due() {
+        if let Some(due) = self.router.want.due() {
             self.alarm.set_by(due);
         }
     }
 
     /// Starts out-of-band work if the worker has nothing else to do and no sibling is working.
     pub(super) fn look_for_work(&mut self, events: usize, now: Tick) {
-        let is_due = self.want.due().is_some_and(|due| due <= now) && !self.router.is_there();
+        let is_due = self.router.want.due().is_some_and(|due| due <= now) && !self.router.is_there();
         if !is_due || self.occupied() > 0 || self.departure.life != Life::Serving {
             return;
         }
         if events > 1 || !self.events.is_empty() {
             return self.alarm.set_by(now);
         }
-        if self.want.claims(&self.page, &mut self.notifier, now) {
+        if self.router.want.claims(&self.page, &mut self.notifier, now) {
             return self.is_at_work();
         }
-        if let Some(due) = self.want.due() {
+        if let Some(due) = self.router.want.due() {
             self.alarm.set_by(due);
         }
     }
@@ -215,7 +215,7 @@ impl WorkerState {
         self.slot_writer().finished(0, 0);
         self.page.idle(now);
         self.publish_load();
-        self.router.end_work(is_well, &mut self.want);
+        self.router.end_work(is_well);
         self.alarm.set_by(now);
     }
 }

@@ -13,7 +13,7 @@ const AT_ONCE: usize = 32;
 impl WorkerState {
     pub(super) fn hear_router(&mut self, now: Tick) {
         for _ in 0..AT_ONCE {
-            match self.router.receive(&mut self.scratch, self.want) {
+            match self.router.receive(&mut self.scratch) {
                 Ok(Some(Order::Serve(serve))) if self.is_leaving() => {
                     self.router.refuse(serve, FromWorker::NotBegun);
                 }
@@ -71,13 +71,13 @@ impl WorkerState {
         };
         self.measure();
         self.router.tell_session(&session, how, &[]);
-        self.router.has_ended(&session, &mut self.want);
+        self.router.has_ended(&session);
         self.begin_ordered_work(clock::now());
     }
 
     fn begin_ordered_work(&mut self, now: Tick) {
-        if self.router.begins_work(self.is_leaving(), self.want) {
-            self.want.begin(&self.page, &mut self.notifier, now);
+        if self.router.begins_work(self.is_leaving()) {
+            self.router.want.begin(&self.page, &mut self.notifier, now);
             self.is_at_work();
         }
     }

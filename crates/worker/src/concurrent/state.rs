@@ -5,8 +5,6 @@ use super::super::accept_notify::AcceptNotifier;
 use super::super::access::Recorder;
 use super::super::connection::ClientSocket;
 use super::super::context::{GenerationContext, Settings, WorkerContext, most_descriptors};
-use super::super::gauge::Gauge;
-use super::super::out_of_band::Want;
 use super::super::page::Page;
 use super::super::release::ReleasePaths;
 use super::super::route::RouteFinder;
@@ -112,12 +110,10 @@ pub(super) struct WorkerState {
     pub dispatch: Option<Dispatch>,
     pub capacity: Capacity,
     pub accepting: Accepting,
-    pub gauge: Gauge,
     pub wear: Wear,
     pub shown: ShownRequest,
     pub routes: RouteFinder,
     pub turns: Turns,
-    pub want: Want,
     pub departure: Departure,
 }
 
@@ -172,12 +168,10 @@ impl WorkerState {
             dispatch: None,
             capacity: Capacity::new(limit),
             accepting: Accepting::begin(enough, is_routed),
-            gauge: Gauge::default(),
             wear,
             shown: ShownRequest::default(),
             routes: RouteFinder::default(),
             turns: Turns::default(),
-            want: Want::Nothing,
             departure: Departure::default(),
             release: ReleasePaths::of(&context.settings),
             settings: context.settings,
@@ -218,7 +212,7 @@ impl WorkerState {
             self.notifier.tell_first();
         }
         if std::mem::take(&mut self.turns.is_held_up) {
-            self.gauge.was_strained = true;
+            self.accepting.gauge.was_strained = true;
             self.publish_load();
             self.router.tell_held_up(false);
         }

@@ -299,7 +299,7 @@ impl WorkerState {
         }
         of(self).come_back(token);
         self.publish_load();
-        if let Some(due) = self.want.due() {
+        if let Some(due) = self.router.want.due() {
             self.alarm.set_by(due);
         }
     }

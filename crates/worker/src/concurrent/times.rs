@@ -75,7 +75,8 @@ impl WorkerState {
         let due = clients.flat_map(|client| client.deadline().into_iter().chain(client.expires()));
         let others = [
             self.accepting.due(now),
-            self.want
+            self.router
+                .want
                 .due()
                 .filter(|due| *due > now && !self.departure.life.is_working()),
             self.shown.due(),

@@ -34,12 +34,15 @@ impl Concurrent {
             }
         };
         let WorkerState {
-            gauge,
+            accepting,
             page,
             settings,
             ..
         } = &mut *self.lock();
-        match gauge.admit(page, settings.pool.http_listen.as_ref()?, client.as_fd()) {
+        match accepting
+            .gauge
+            .admit(page, settings.pool.http_listen.as_ref()?, client.as_fd())
+        {
             Some(why) => {
                 log::error!("{why}");
                 None

@@ -94,7 +94,7 @@ impl LaneQueues {
         mapping: Option<LaneMapping>,
         own: usize,
     ) -> Option<LaneQueues> {
-        let lanes = settings.pool.lanes.as_ref()?;
+        let lanes = settings.pool.load.lanes.as_ref()?;
         let (ends, mapping) = ends.zip(mapping)?;
         let priority = Priority::new();
         mapping.pages().set_priority(priority.works());

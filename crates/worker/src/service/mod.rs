@@ -8,7 +8,6 @@ use super::connection::Connection;
 use super::context::{Settings, most_descriptors};
 use super::cpu::Cost;
 use super::idle_watch::IdleWatch;
-use super::out_of_band::Want;
 use super::page::Page;
 use super::release::ReleasePaths;
 use super::routed;
@@ -64,7 +63,6 @@ pub(super) struct Service {
     input_ended: bool,
     pub(super) client_gone: bool,
     pub(super) tally: Tally,
-    pub(super) want: Want,
     /// Idle connections shown in the scoreboard.
     pub(super) kept: Cell<u64>,
     pub(super) taken: Tick,
@@ -118,7 +116,6 @@ impl Service {
             input_ended: false,
             client_gone: false,
             tally: Tally::default(),
-            want: Want::Nothing,
             kept: Cell::new(0),
             taken: Tick::ZERO,
             took: [Duration::ZERO; 2],
