@@ -229,15 +229,6 @@ pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration)
 /// poll(2) flag: the peer has closed its sending side (`POLLRDHUP`), unknown to nix.
 pub const PEER_CLOSED: PollFlags = PollFlags::from_bits_retain(libc::POLLRDHUP);
 
-/// Whether the peer closes its sending side within `limit`. Reads nothing.
-pub fn is_closed_within(socket: BorrowedFd<'_>, limit: Duration) -> bool {
-    let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-    matches!(
-        poll(&mut [PollFd::new(socket.as_fd(), PEER_CLOSED)], timeout),
-        Ok(1..)
-    )
-}
-
 /// Shuts down the sending side.
 pub fn shutdown_write(socket: BorrowedFd<'_>) {
     let _ = nix::sys::socket::shutdown(socket.as_raw_fd(), Shutdown::Write);

@@ -29,5 +29,5 @@ mod tests;
 
 pub use options::{Options, RestartMethod};
 pub use pool::ApplicationPool;
-pub use restart::{FileState, RestartFiles, restart_directory};
+pub use restart::{FileState, RestartFiles};
 pub use view::{ApplicationView, InstanceView, View};

@@ -13,7 +13,6 @@ use super::options::RestartMethod;
 use super::pool::{ApplicationPool, Step};
 use super::timers::Timer;
 use crate::life::backoff::Backoff;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The identity of a file's content.
@@ -32,11 +31,6 @@ pub struct RestartFiles {
     pub restart: Option<FileState>,
     /// Whether `always_restart.txt` exists.
     pub always: bool,
-}
-
-/// Returns `tmp` in the root, or `restart_dir`, relative to the root.
-pub fn restart_directory(app_root: &Path, restart_dir: Option<&Path>) -> PathBuf {
-    app_root.join(restart_dir.unwrap_or(Path::new("tmp")))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -225,14 +219,5 @@ mod tests {
         let mut absent = Known::default();
         assert!(!absent.take_restart_file(None), "the baseline");
         assert!(absent.take_restart_file(file_state(0, 1)), "created");
-    }
-
-    #[test]
-    fn the_directory_follows_its_setting() {
-        let root = Path::new("/srv/shop");
-        let said = |path| restart_directory(root, Some(Path::new(path)));
-        assert_eq!(restart_directory(root, None), Path::new("/srv/shop/tmp"));
-        assert_eq!(said("signs"), Path::new("/srv/shop/signs"));
-        assert_eq!(said("/run/signs"), Path::new("/run/signs"));
     }
 }

@@ -229,14 +229,6 @@ impl Deployments {
         }
     }
 
-    /// Returns when [`Event::Time`] can next change something.
-    pub fn next_time(&self) -> Option<Tick> {
-        match &self.present {
-            Some((deployment, State::Sharing { since, .. })) => Some(*since + deployment.plan.step_time),
-            Some((_, State::Trying | State::Whole | State::Served | State::Back(_))) | None => None,
-        }
-    }
-
     /// Begins a deployment, or has it wait.
     pub fn deploy(&mut self, id: DeploymentId, plan: Plan, actions: &mut Vec<Action>) {
         let deployment = Deployment { id, plan };

@@ -322,19 +322,6 @@ fn a_plan_has_rising_percentages() {
 }
 
 #[test]
-fn the_next_time_is_the_end_of_the_step() {
-    for (state, expected) in [
-        ("trying", None),
-        ("1", Some(STEP)),
-        ("10", Some(2 * STEP)),
-        ("whole", None),
-    ] {
-        let expected = expected.map(|seconds| Tick::ZERO + Duration::from_secs(seconds));
-        assert_eq!(Pool::at(state).deployments.next_time(), expected, "{state}");
-    }
-}
-
-#[test]
 fn an_upgrade_keeps_the_deployments() {
     for state in ["none", "trying", "1", "10", "50", "whole", "served", "back"] {
         let mut pool = Pool::at(state);
