@@ -1,6 +1,6 @@
 //! The parts know only whom they may.
 
-use super::{may_touch_the_world, program, sources};
+use super::{may_touch_the_world, program, root_text, sources};
 
 const STRANGERS: [(&str, &str); 6] = [
     (
@@ -77,4 +77,33 @@ fn parts_of_the_daemon_know_only_those_before_them() {
         }
     }
     assert_eq!(seen, [true; PARTS.len()], "a part without a file");
+}
+
+/// States that grew too large once, each with its file.
+const LARGEST: [(&str, &str); 5] = [
+    ("Pool", "crates/config/src/model.rs"),
+    ("Process", "crates/jobs/src/process.rs"),
+    ("Router", "crates/router/src/router/event_loop.rs"),
+    ("Passage", "crates/runtimes/src/http/gateway/passage.rs"),
+    ("WorkerState", "crates/worker/src/concurrent/state.rs"),
+];
+const MOST_FIELDS: usize = 18;
+
+#[test]
+fn the_largest_states_have_few_fields() {
+    for (name, file) in LARGEST {
+        let text = root_text(file);
+        let fields = text.split_once(&format!("struct {name} {{\n"));
+        let (_, fields) = fields.unwrap_or_else(|| panic!("{file} has no {name}"));
+        let (fields, _) = fields.split_once("\n}").expect("the end of the struct");
+        let is_field = |line: &&str| {
+            let name = line.strip_prefix("    ").unwrap_or_default();
+            name.starts_with(char::is_alphabetic) && name.contains(": ")
+        };
+        let count = fields.lines().filter(is_field).count();
+        assert!(
+            (1..=MOST_FIELDS).contains(&count),
+            "{name} has {count} fields, at most {MOST_FIELDS}"
+        );
+    }
 }
