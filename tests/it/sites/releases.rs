@@ -386,7 +386,7 @@ fn requests_that_wait_for_a_release_that_is_taken_back_are_served_by_the_one_bef
         wait_until("answers of the new release", || visitors.seen("2 2 2") > 5);
         match back {
             "rollback" => assert_eq!(shop.said(&["rollback", &shop.path("")]).0, 0),
-            _ => process::signal(deployment.id(), Signal::SIGINT),
+            _ => process::signal(deployment.id(), Signal::SIGTERM),
         }
         assert_eq!(ended(deployment).0, 70, "{back}");
         let before = visitors.seen("1 1 1");
