@@ -1,8 +1,9 @@
-//! A process's surroundings: listening sockets, log, confinement, the daemon's control socket.
+//! A process's surroundings: listening sockets, event loop, log, confinement, the daemon's control socket.
 #![deny(unsafe_code)]
 
 pub mod confine;
 pub mod control;
+pub mod event_loop;
 #[cfg(any(test, fuzzing))]
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz;

@@ -2,20 +2,11 @@
 
 use super::pages::Pages;
 use fastcgi::{Input, Limits, Output, ProtocolStatus, Responder};
+use forkyard_host::event_loop::{self, Wait};
 use forkyard_scoreboard::status::Snapshot;
 
-/// The next event that a connection needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// The next request; the connection may be closed.
-    Idle,
-    /// The rest of a request.
-    Request,
-    /// Buffer space for pending output.
-    Room,
-    /// Nothing: the answer is complete.
-    Over,
-}
+/// The most bytes of one read.
+const READ_BYTES: usize = 16 << 10;
 
 /// The protocol state of one connection.
 #[derive(Debug)]
@@ -40,6 +31,30 @@ enum State {
     Closing,
 }
 
+impl event_loop::Connection for Connection {
+    fn wait(&self) -> Wait {
+        match self.state {
+            _ if !self.output.is_empty() => Wait::Room,
+            State::Closing => Wait::Over,
+            State::Answering => Wait::Room,
+            State::Reading if self.responder.is_between_requests() => Wait::Idle,
+            State::Reading => Wait::Request,
+        }
+    }
+
+    fn served(&self) -> u64 {
+        self.served
+    }
+
+    fn room(&self) -> usize {
+        READ_BYTES
+    }
+
+    fn pending(&mut self) -> &[u8] {
+        self.output.pending()
+    }
+}
+
 impl Connection {
     /// Creates a connection without input.
     pub(crate) fn new(limits: Limits) -> Connection {
@@ -55,22 +70,6 @@ impl Connection {
         }
     }
 
-    /// Returns what the connection waits for.
-    pub(crate) fn wait(&self) -> Wait {
-        match self.state {
-            _ if !self.output.is_empty() => Wait::Room,
-            State::Closing => Wait::Over,
-            State::Answering => Wait::Room,
-            State::Reading if self.responder.is_between_requests() => Wait::Idle,
-            State::Reading => Wait::Request,
-        }
-    }
-
-    /// Returns the number of answered requests.
-    pub(crate) fn served(&self) -> u64 {
-        self.served
-    }
-
     /// Processes input. Call it only while the connection waits for a request; otherwise a client that doesn't read
     /// could grow the buffer.
     pub(crate) fn receive(
@@ -81,11 +80,6 @@ impl Connection {
     ) {
         self.unread.extend_from_slice(bytes);
         self.advance(pages, snapshot);
-    }
-
-    /// Returns the bytes to write.
-    pub(crate) fn pending(&mut self) -> &[u8] {
-        self.output.pending()
     }
 
     /// Removes `count` written bytes from the pending output.

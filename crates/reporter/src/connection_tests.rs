@@ -2,6 +2,7 @@ use super::*;
 use crate::{Brief, Refusal};
 use fastcgi::{Answer, Part, Request};
 use forkyard_config::{Limits as ConfigLimits, ProcessManager};
+use forkyard_host::event_loop::Connection as _;
 use forkyard_scoreboard::status::ListenQueue;
 use std::time::Duration;
 

@@ -3,22 +3,8 @@
 use super::answer::Answer;
 use super::hosts::Hosts;
 use super::request::{MOST_BYTES, Parsed, Request, parse};
+use forkyard_host::event_loop::{self, Wait};
 use std::rc::Rc;
-
-/// The next event that a connection needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// The next request; the connection may be closed.
-    Idle,
-    /// The rest of a request.
-    Request,
-    /// The answer to a request.
-    Answer,
-    /// Buffer space for pending output.
-    Room,
-    /// The client's end: a socket that is closed with unread input loses its answer.
-    End,
-}
 
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -56,16 +42,8 @@ impl Output {
     }
 }
 
-impl Connection {
-    pub(crate) fn new() -> Connection {
-        Connection {
-            input: Vec::new(),
-            state: State::Reading,
-            served: 0,
-        }
-    }
-
-    pub(crate) fn wait(&self) -> Wait {
+impl event_loop::Connection for Connection {
+    fn wait(&self) -> Wait {
         match &self.state {
             State::Reading if self.input.is_empty() => Wait::Idle,
             State::Reading => Wait::Request,
@@ -75,14 +53,30 @@ impl Connection {
         }
     }
 
-    /// Returns the number of answered requests.
-    pub(crate) fn served(&self) -> u64 {
+    fn served(&self) -> u64 {
         self.served
     }
 
-    /// Returns how many bytes it takes: no client can make it keep more than one head and a bit of the next.
-    pub(crate) fn room(&self) -> usize {
+    /// No client can make it keep more than one head and a bit of the next.
+    fn room(&self) -> usize {
         MOST_BYTES.saturating_sub(self.input.len()).max(1)
+    }
+
+    fn pending(&mut self) -> &[u8] {
+        match &self.state {
+            State::Answering(output) => output.pending(),
+            State::Reading | State::Asking(_) | State::Ending => &[],
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new() -> Connection {
+        Connection {
+            input: Vec::new(),
+            state: State::Reading,
+            served: 0,
+        }
     }
 
     /// Processes input, while it waits for a request.
@@ -132,33 +126,24 @@ impl Connection {
         }
     }
 
-    /// Returns the bytes to write.
-    pub(crate) fn pending(&self) -> &[u8] {
-        match &self.state {
-            State::Answering(output) => output.pending(),
-            State::Reading | State::Asking(_) | State::Ending => &[],
-        }
-    }
-
-    /// Removes `count` written bytes. Returns `true` if the answer was the connection's last and is complete.
-    pub(crate) fn written(&mut self, count: usize, hosts: &Hosts, date: &str) -> bool {
+    /// Removes `count` written bytes.
+    pub(crate) fn written(&mut self, count: usize, hosts: &Hosts, date: &str) {
         let State::Answering(output) = &mut self.state else {
-            return false;
+            return;
         };
         output.sent += count;
         if !output.pending().is_empty() {
-            return false;
+            return;
         }
         self.served += 1;
         if !output.keeps {
             self.state = State::Ending;
-            return true;
+            return;
         }
         self.state = State::Reading;
         if !self.input.is_empty() {
             self.advance(hosts, date);
         }
-        false
     }
 }
 
@@ -166,6 +151,7 @@ impl Connection {
 mod tests {
     use super::*;
     use crate::answer::Status;
+    use forkyard_host::event_loop::Connection as _;
 
     const DATE: &str = "Sat, 28 Nov 2026 17:00:00 GMT";
 
