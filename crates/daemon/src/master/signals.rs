@@ -2,8 +2,8 @@
 //!
 //! * SIGUSR2: an upgrade if the executable's file was replaced (another device, inode, size or time than at the start),
 //!   otherwise a reload.
-//! * A reload (`reload`): the configuration is read; `prepare` in `crates/daemon/src/reload/prepare.rs` opens its sockets and files;
-//!   `Event::Apply` lets the core replace the workers of changed pools (`apply` in `crates/core/src/master/reload.rs`).
+//! * A reload (`reload`): the configuration is read; `prepare` in `crates/daemon/src/reload/prepare.rs` opens its sockets
+//!   and files; `Event::Apply` lets the core replace the workers of changed pools (`apply` in `crates/core/src/master/reload.rs`).
 //!   The old workers serve until the new ones are warm. After an error everything stays unchanged.
 //! * An upgrade (`upgrade`): the states are in `crates/core/src/master/lifecycle.rs`, and `advance` carries them out.
 //!   The new program tries to read the configuration (`rehearse`); if it can, routers finish, and the master executes
