@@ -151,7 +151,11 @@ unsafe fn room<'a>(buffer: *mut c_void, length: usize) -> &'a mut [u8] {
 }
 
 fn text(with_nul: &[u8]) -> Text {
-    Text::of(with_nul.strip_suffix(b"\0").unwrap_or(with_nul))
+    // For every parameter of a request: a pattern is never a call.
+    match with_nul {
+        [text @ .., 0] => Text::of(text),
+        text => Text::of(text),
+    }
 }
 
 unsafe extern "C" fn param_count(request: *const Handle) -> usize {
