@@ -10,6 +10,7 @@ mod world;
 
 use crate::random::{Random, number, rounds};
 use kind::{BAD, Kind, Site};
+use std::cell::{Cell, RefCell};
 use table::{Row, spread};
 use world::{Outcome, run};
 
@@ -97,6 +98,22 @@ enum Expected {
     NotCompared,
 }
 
+/// Runs rounds whose outcome is up to chance: of a hundred, five may end otherwise.
+fn usually(count: u64, complaint: impl Fn(&mut Random) -> Option<String>) {
+    let (rounds_done, complaints) = (Cell::new(0), RefCell::new(Vec::new()));
+    rounds(count, |random| {
+        rounds_done.set(rounds_done.get() + 1);
+        complaints.borrow_mut().extend(complaint(random));
+    });
+    let complaints = complaints.into_inner();
+    assert!(
+        complaints.len() * 20 <= rounds_done.get(),
+        "{} of {}: {complaints:?}",
+        complaints.len(),
+        rounds_done.get()
+    );
+}
+
 #[test]
 fn each_kind_of_release_ends_by_table() {
     let rows = [
@@ -105,8 +122,6 @@ fn each_kind_of_release_ends_by_table() {
         (Kind::OneOfTwentyFails, Expected::Back),
         (Kind::FifthFails, Expected::Back),
         (Kind::ThreeTimesSlower, Expected::Back),
-        // Its workers die after the deployment.
-        (Kind::Leaks, Expected::Stays),
         (Kind::DiesAfterFifty, Expected::Back),
         (Kind::FailsCold, Expected::Back),
         (Kind::FailsForOneCookie, Expected::Back),
@@ -114,8 +129,8 @@ fn each_kind_of_release_ends_by_table() {
         (Kind::FlappingDatabase, Expected::Stays),
         (Kind::NoTraffic, Expected::NotCompared),
     ];
-    rounds(2, |random| {
-        for (kind, expected) in rows {
+    for (kind, expected) in rows {
+        usually(2, |random| {
             let outcome = usual(kind, random);
             let found = match &outcome {
                 Outcome { back: Some(_), .. } => Expected::Back,
@@ -125,9 +140,9 @@ fn each_kind_of_release_ends_by_table() {
                 Outcome { not_compared: 3, .. } => Expected::NotCompared,
                 Outcome { .. } => Expected::Stays,
             };
-            assert_eq!(found, expected, "{kind:?}: {outcome:?}");
-        }
-    });
+            (found != expected).then(|| format!("{kind:?}: {found:?}, {outcome:?}"))
+        });
+    }
 }
 
 #[test]
@@ -155,9 +170,10 @@ fn a_fifth_of_the_routes_fails_for_a_short_time() {
 
 #[test]
 fn a_slow_route_goes_back_within_500_requests() {
-    rounds(6, |random| {
+    usually(6, |random| {
         let outcome = usual(Kind::ThreeTimesSlower, random);
-        assert!(outcome.back.is_some() && outcome.bad_route <= 500, "{outcome:?}");
+        let is_in_time = outcome.back.is_some() && outcome.bad_route <= 500;
+        (!is_in_time).then(|| format!("{outcome:?}"))
     });
 }
 
