@@ -84,14 +84,18 @@ impl Plan {
             self.complaints.push(Complaint::Pool(pool.name.clone(), name));
             return;
         }
-        let mut pool = pool.clone();
-        for kind in QueueKind::ALL {
+        let has = |kind: QueueKind| {
             let mut ends = kind.names(pool.id);
-            *pool.has_mut(kind) &= ends.all(|end| facts.kinds.get(&end) == Some(&Kind::Packets));
-        }
-        let has_http = facts.kinds.get(&names::http(pool.id)) == Some(&Kind::Listener);
-        pool.http = pool.http.filter(|_| has_http);
-        self.pools.push(pool);
+            pool.has(kind) && ends.all(|end| facts.kinds.get(&end) == Some(&Kind::Packets))
+        };
+        self.pools.push(SavedPool {
+            has_queue: has(QueueKind::HandOff),
+            has_lanes: has(QueueKind::Lanes),
+            has_turns: has(QueueKind::Turns),
+            http: (pool.http.clone())
+                .filter(|_| facts.kinds.get(&names::http(pool.id)) == Some(&Kind::Listener)),
+            ..pool.clone()
+        });
     }
 
     fn generation(&mut self, generation: &SavedGeneration, facts: &Facts, seen: &mut Seen) {

@@ -18,8 +18,11 @@ impl Context {
         let (pool, settings) = (generation.pool, &generation.settings);
         let has_lanes = settings.pool.load.lanes.is_some().then_some(QueueKind::Lanes);
         let may_share = settings.turn.is_some().then_some(QueueKind::Turns);
-        let mut kinds = [Some(QueueKind::HandOff), has_lanes, may_share].into_iter();
-        kinds.try_for_each(|kind| kind.map_or(Ok(()), |kind| self.open_queue(pool, kind)))
+        let kinds = [Some(QueueKind::HandOff), has_lanes, may_share];
+        kinds
+            .into_iter()
+            .flatten()
+            .try_for_each(|kind| self.open_queue(pool, kind))
     }
 
     pub(crate) fn open_queue(&mut self, id: PoolId, kind: QueueKind) -> Result<(), Error> {

@@ -107,14 +107,6 @@ impl SavedPool {
             QueueKind::Turns => self.has_turns,
         }
     }
-
-    pub fn has_mut(&mut self, kind: QueueKind) -> &mut bool {
-        match kind {
-            QueueKind::HandOff => &mut self.has_queue,
-            QueueKind::Lanes => &mut self.has_lanes,
-            QueueKind::Turns => &mut self.has_turns,
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
