@@ -4,7 +4,7 @@ use super::client::Request;
 use super::scripts;
 use super::servers::Setup;
 use super::servers::forkyard::Forkyard;
-use crate::support::assert_contains;
+use crate::support::{assert_contains, tests};
 
 const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
@@ -38,14 +38,9 @@ fn an_endless_recursion() {
     }
 }
 
-#[test]
-fn a_kill() {
-    check_death("kill", SIGKILL);
-}
-
-#[test]
-fn a_termination() {
-    check_death("exit-process", SIGTERM);
+tests! {
+    fn a_kill() => check_death("kill", SIGKILL);
+    fn a_termination() => check_death("exit-process", SIGTERM);
 }
 
 #[track_caller]
@@ -84,12 +79,7 @@ fn the_others_do_not_notice() {
     });
 }
 
-#[test]
-fn too_much_memory() {
-    check_survival("memory", "Allowed memory size of 16777216 bytes exhausted");
-}
-
-#[test]
-fn an_endless_loop() {
-    check_survival("loop", "Maximum execution time of 1 second exceeded");
+tests! {
+    fn too_much_memory() => check_survival("memory", "Allowed memory size of 16777216 bytes exhausted");
+    fn an_endless_loop() => check_survival("loop", "Maximum execution time of 1 second exceeded");
 }

@@ -76,8 +76,7 @@ fn every_kind_of_worker_reads_json_from_such_a_heap() {
             true => ["store", "user = \"www-data\"\n"],
             false => ["store", ""],
         };
-        fs::create_dir(dir.join(store)).expect("mkdir");
-        make_writable(&dir.join(store));
+        make_folder(&dir.join(store));
         let settings = "clear_env = false\npm = \"static\"\nmax_children = 1\n";
         let ffi = "php_admin_value = { \"ffi.enable\" = \"1\" }\n";
         let script = format!("worker = \"{}/worker.php\"\n", dir.display());

@@ -155,7 +155,6 @@ const WORKER: &str =
 #[test]
 fn what_a_client_that_leaves_has_sent_of_a_body() {
     let place = directory();
-    make_writable(place.path());
     let script = place.path().join("notes.php");
     fs::write(&script, NOTES).expect("writable");
     let worker = place.path().join("worker.php");

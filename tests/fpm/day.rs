@@ -241,7 +241,7 @@ fn php_fpms_settings_are_in_the_info_with_and_without_php_ini() {
     for arguments in [&["-i"][..], &["-n", "-i"]] {
         let [stock, ours] = [STOCK, forkyard_fpm()].map(|program| {
             let text = run(program, arguments).stdout;
-            let text = String::from_utf8_lossy(&text).into_owned();
+            let text = text_of(&text);
             let start = text.find("\ncgi-fcgi\n").expect("there is the module");
             let end = text.find("\nCore\n").expect("there is PHP's core");
             text[start..end].to_owned()

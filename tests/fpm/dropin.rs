@@ -104,7 +104,7 @@ fn debians_unit_runs_forkyard_as_it_runs_php_fpm() {
         let mut daemon = Daemon::run(Command::new(program).args(words).env("NOTIFY_SOCKET", &notified));
         let mut buffer = [0; 1000];
         let length = socket.recv(&mut buffer).expect("it says when it is ready");
-        let said = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        let said = text_of(&buffer[..length]);
         assert!(said.contains("READY=1"), "{program}: {said}");
         assert!(
             said.contains(&format!("MAINPID={}", daemon.child.id())),

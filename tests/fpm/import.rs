@@ -151,7 +151,7 @@ fn the_command_says_what_it_could_not_take_over() {
     };
     let output = run(&file);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text_of(&output.stderr);
     let expected = format!(
         "{file}:8: [pool www] pm.max_spawn_rate is not taken over: it has no effect with pm = static\n"
     );
@@ -181,7 +181,7 @@ fn the_command_says_what_it_could_not_take_over() {
 
     let again = run(&file);
     assert_eq!(again.status.code(), Some(70), "{again:?}");
-    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    let said = text_of(&again.stderr);
     assert_contains(
         &said,
         &format!(
@@ -192,7 +192,7 @@ fn the_command_says_what_it_could_not_take_over() {
     fs::remove_file(&target).expect("it is ours");
     let wrong = run(&write(path, "wrong.conf", source));
     assert_eq!(wrong.status.code(), Some(78), "{wrong:?}");
-    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    let said = text_of(&wrong.stderr);
     assert_contains(&said, "wrong.conf:11] unknown entry 'events.nothing'");
     assert!(
         !target.exists() && !path.join("log").exists(),

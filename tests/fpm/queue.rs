@@ -27,7 +27,7 @@ fn after_a_load(fpm: &Fpm) -> Value {
         stop.store(true, Ordering::Relaxed);
     });
     let text = fpm.ask(&fpm.params("status", "json"), b"").body();
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    parsed(&text)
 }
 
 #[test]

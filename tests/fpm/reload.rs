@@ -65,7 +65,7 @@ fn output(program: &str, arguments: &[&str]) -> Output {
 }
 
 fn found(program: &str, arguments: &[&str], master: u32) -> usize {
-    let text = String::from_utf8_lossy(&output(program, arguments).stdout).into_owned();
+    let text = text_of(&output(program, arguments).stdout);
     let children = format!("/proc/{master}/task/{master}/children");
     let children = fs::read_to_string(children).unwrap_or_default();
     let is_of =

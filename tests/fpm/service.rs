@@ -255,7 +255,7 @@ fn a_list_of_users_may_connect() {
         .arg(site.path("fpm.sock"))
         .output()
         .expect("getfacl (Debian package acl)");
-    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let list = text_of(&list.stdout);
     let lines: Vec<&str> = list.lines().filter(|line| !line.is_empty()).collect();
     let wanted = [
         "user::rw-",

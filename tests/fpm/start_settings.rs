@@ -170,7 +170,7 @@ fn status(fpm: &Fpm) -> String {
         .arg("www");
     let output = command.output().expect("forkyard");
     assert_success(&output);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&output.stdout)
 }
 
 fn line_of(fpm: &Fpm, text: &str) -> String {
@@ -341,9 +341,9 @@ fn a_script_that_is_never_done_is_left_out() {
     let ours = Fpm::start_with(forkyard_fpm(), &options(), "", pool, &SCRIPTS);
     let log = ours.wait_for("error", "is left out");
     assert_eq!(ours.get("a.php"), "served");
-    assert!(
-        log.contains("hangs.php is left out, because PHP does not start with it: "),
-        "{log}"
+    assert_contains(
+        &log,
+        "hangs.php is left out, because PHP does not start with it: ",
     );
 }
 

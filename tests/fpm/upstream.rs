@@ -224,7 +224,7 @@ fn options_come_in_every_form() {
                 .stdin(Stdio::null())
                 .output();
             let output = output.expect("it can be run");
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let text = text_of(&output.stdout);
             let lines: Vec<String> = text.lines().map(|line| without_time(line).to_owned()).collect();
             (lines, output.status.code())
         });

@@ -26,7 +26,7 @@ fn tested(variables: &[(&str, &str)]) -> Output {
 }
 
 fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    text_of(&output.stderr)
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn configuration(directory: &Path) -> PathBuf {
 
 fn output(command: &mut Command) -> (Output, String) {
     let output = command.output().expect("it can be run");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text_of(&output.stderr);
     (output, said)
 }
 

@@ -7,9 +7,7 @@ const ERRORS: [&str; 4] = ["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"];
 const FAILURES: usize = 3;
 
 fn start() -> Daemon {
-    place_library();
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         let path = dir.display();
         fs::create_dir(dir.join("broken")).expect("mkdir");
         fs::write(dir.join("broken/wsgi.py"), "import nothing\n").expect("write");
@@ -159,7 +157,7 @@ fn the_control_socket() {
             status.try_wait().expect("wait")
         });
         let output = status.wait_with_output().expect("output");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = text_of(&output.stdout);
         assert!(output.status.success() && text.contains("www"), "{error}: {text}");
     }
 }

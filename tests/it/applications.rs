@@ -33,8 +33,7 @@ impl Site {
     fn start(settings: &str, application: &str, extra: &str) -> Site {
         let daemon = Daemon::start(|dir| php_pool(dir, settings, application));
         let root = daemon.dir.join("site");
-        fs::create_dir(&root).expect("site");
-        make_writable(&root);
+        make_folder(&root);
         let upstream = format!("unix:{}", daemon.socket("www").display());
         let nginx = Nginx::start(&php_location(&root.display().to_string(), &upstream, extra), "");
         Site { nginx, daemon, root }
@@ -58,7 +57,7 @@ struct Http {
 
 impl Http {
     fn text(&self) -> String {
-        String::from_utf8_lossy(&self.body).into_owned()
+        text_of(&self.body)
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -94,7 +93,7 @@ fn http(arguments: &[&str]) -> Http {
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
         .expect("an end of the headers");
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let head = text_of(&bytes[..end]);
     let status = head
         .split(' ')
         .nth(1)

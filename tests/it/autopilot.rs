@@ -1,6 +1,6 @@
 //! The autopilot: its choice for pools with a number, and for pools that follow it.
 
-use super::upgrade::{install, program};
+use super::upgrade::{install, installed};
 use crate::support::prelude::*;
 
 /// Waits, computes, and uses memory, as long and as much as the query asks for. The processor time does not depend on what
@@ -30,14 +30,16 @@ fn managers(most: &str) -> [(&'static str, String); 3] {
     ]
 }
 
+fn configure(dir: &Path, pools: &[(&str, String)]) -> String {
+    let php = PHP.to_owned();
+    let pools = pools
+        .iter()
+        .map(|(name, settings)| pool(dir, name, settings, &php));
+    with_control(dir) + &pools.collect::<String>()
+}
+
 fn start(pools: &[(&'static str, String)]) -> Daemon {
-    let daemon = Daemon::start(|dir| {
-        let php = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
-        let pools = pools
-            .iter()
-            .map(|(name, settings)| pool(dir, name, settings, &php));
-        with_control(dir) + &pools.collect::<String>()
-    });
+    let daemon = Daemon::start(|dir| configure(dir, pools));
     daemon.write("work.php", WORK);
     daemon
 }
@@ -70,10 +72,7 @@ fn every_pool_has_advice_and_a_busy_one_is_looked_at() {
     let daemon = start(&pools);
     for (name, _) in &pools {
         let before = advice(&daemon, name);
-        assert_eq!(
-            (&before["max_children"], &before["has_looked"]),
-            (&3.into(), &false.into())
-        );
+        assert_has(&before, json!({"max_children": 3, "has_looked": false}));
         assert!(
             before["chosen"].as_u64().is_some_and(|chosen| chosen > 0),
             "{before}"
@@ -108,8 +107,7 @@ fn every_pool_has_advice_and_a_busy_one_is_looked_at() {
         let shown = row["advice"].as_str().unwrap_or_default();
         assert_starts(shown, "max_children = 3; the autopilot would choose ");
     }
-    let (code, text) = daemon.said(&["advise", "nowhere"]);
-    assert_eq!(code, Some(70), "{text}");
+    let text = exited(Some(70), daemon.said(&["advise", "nowhere"]));
     assert_contains(&text, "there is no pool nowhere");
 }
 
@@ -161,8 +159,7 @@ fn requests_that_wait_get_many_workers_and_keep_them_through_a_reload() {
         assert_eq!(now["is_followed"], true, "{now}");
     }
     let before = pools.each_ref().map(|(pool, _)| chosen(&daemon, pool));
-    let (code, text) = daemon.said(&["reload", "--all"]);
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), daemon.said(&["reload", "--all"]));
     for ((pool, _), before) in pools.iter().zip(before) {
         let now = grown(&daemon, pool, MANY);
         assert!(now * 10 >= before * 9, "{pool}: {before} {now}");
@@ -204,23 +201,8 @@ fn the_operator_s_bound_and_number_win() {
 
 #[test]
 fn an_upgrade_keeps_the_number() {
-    let dir = directory();
-    let path = dir.path();
     let pools = managers("\"auto\"");
-    let php = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
-    let written = pools
-        .iter()
-        .map(|(name, settings)| pool(path, name, settings, &php));
-    write_file(
-        path.join("forkyard.toml"),
-        with_control(path) + &written.collect::<String>(),
-    );
-    make_writable(path);
-    install(path);
-    let mut command = Command::new(program(path));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    let daemon = Daemon::launch(path, command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_by(|dir| configure(dir, &pools), installed);
     daemon.write("work.php", WORK);
     for (pool, _) in &pools {
         under_load(&daemon, pool, 30, WAITS, || {
@@ -228,7 +210,7 @@ fn an_upgrade_keeps_the_number() {
         });
     }
     let before = pools.each_ref().map(|(pool, _)| chosen(&daemon, pool));
-    install(path);
+    install(&daemon.dir);
     daemon.reload_until("taking over from process");
     daemon.wait_for("the new workers serve");
     for ((pool, _), before) in pools.iter().zip(before) {

@@ -333,7 +333,6 @@ fn root(dir: &Path, kind: &str) -> PathBuf {
 }
 
 fn every_kind_of_pool(at: usize) {
-    place_library();
     let runtime = &RUNTIMES[at];
     let daemon = Daemon::start(|dir| {
         let text = configure(dir, runtime);
@@ -371,52 +370,15 @@ fn every_kind_of_pool(at: usize) {
     }
 }
 
-#[test]
-fn plain_php() {
-    every_kind_of_pool(0);
-}
-
-#[test]
-fn a_loop_of_php() {
-    every_kind_of_pool(1);
-}
-
-#[test]
-fn a_snapshot_of_php() {
-    every_kind_of_pool(2);
-}
-
-#[test]
-fn wsgi() {
-    every_kind_of_pool(3);
-}
-
-#[test]
-fn asgi() {
-    every_kind_of_pool(4);
-}
-
-#[test]
-fn rack() {
-    every_kind_of_pool(5);
-}
-
-#[test]
-fn node() {
-    every_kind_of_pool(6);
-}
-
-#[test]
-fn http() {
-    every_kind_of_pool(7);
-}
-
-#[test]
-fn fastcgi() {
-    every_kind_of_pool(8);
-}
-
-#[test]
-fn cgi() {
-    every_kind_of_pool(9);
+tests! {
+    fn plain_php() => every_kind_of_pool(0);
+    fn a_loop_of_php() => every_kind_of_pool(1);
+    fn a_snapshot_of_php() => every_kind_of_pool(2);
+    fn wsgi() => every_kind_of_pool(3);
+    fn asgi() => every_kind_of_pool(4);
+    fn rack() => every_kind_of_pool(5);
+    fn node() => every_kind_of_pool(6);
+    fn http() => every_kind_of_pool(7);
+    fn fastcgi() => every_kind_of_pool(8);
+    fn cgi() => every_kind_of_pool(9);
 }

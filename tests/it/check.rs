@@ -141,20 +141,22 @@ fn a_setting_that_php_does_not_start_with_is_named_with_its_line() {
              opcache.validate_timestamps = true\nopcache.{name} = \"{value}\"\n"
         );
         let said = php_ends(78, path, &application);
-        let text = fs::read_to_string(path.join("forkyard.toml")).expect("configuration");
+        let text = read_file(path.join("forkyard.toml"));
         let line = text
             .lines()
             .position(|line| line.starts_with(&format!("opcache.{name}")));
         let place = format!("forkyard.toml:{}:", line.expect("it is there") + 1);
         assert_eq!(said.lines().count(), 1, "{said}");
         let shown = value.replace(&format!("{}/", path.display()), "");
-        assert!(
-            said.starts_with(&place)
-                && said.contains(&format!(": error: [pool www] application.php_admin_value.opcache.{name}: PHP does not start with {shown:?}: "))
-                && said.contains(reason)
-                && said.contains("; correct the value, or leave the key out"),
-            "{said}"
+        assert_starts(&said, &place);
+        assert_contains(
+            &said,
+            &format!(
+                ": error: [pool www] application.php_admin_value.opcache.{name}: PHP does not start with {shown:?}: "
+            ),
         );
+        assert_contains(&said, reason);
+        assert_contains(&said, "; correct the value, or leave the key out");
     }
     php_ends(
         0,
@@ -205,7 +207,7 @@ fn programs_that_are_missing_are_told_once() {
     fs::create_dir(&alone).expect("directory");
     let program = alone.join("renamed");
     crate::support::copy_program(env!("CARGO_BIN_EXE_forkyard").as_ref(), &program);
-    let application = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
+    let application = PHP;
     let status = format!("{ONDEMAND}status_listen = \"{}/status\"\n", path.display());
     let jobs = "[jobs]\nuser = \"nobody\"\nstore = \"postgresql:///shop\"\n\
                 [jobs.queue.mail]\npool = \"a\"\nscript = \"/dev/null\"\n";
@@ -215,10 +217,12 @@ fn programs_that_are_missing_are_told_once() {
         let mut command = Command::new(&program);
         let output = command.args(arguments).output().expect("forkyard");
         let said = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+        (output.status.code(), text_of(&said))
     };
-    let (code, said) = run(&["check", "-c", &path.join("forkyard.toml").display().to_string()]);
-    assert_eq!(code, Some(78), "{said}");
+    let said = exited(
+        Some(78),
+        run(&["check", "-c", &path.join("forkyard.toml").display().to_string()]),
+    );
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 3, "{said}");
     assert_contains(lines[0], "[pool a]");
@@ -229,8 +233,7 @@ fn programs_that_are_missing_are_told_once() {
         lines[1],
         "alone/forkyard-jobs-postgresql is missing; install the package forkyard-jobs-postgresql",
     );
-    let (code, said) = run(&["php"]);
-    assert_eq!(code, Some(70), "{said}");
+    let said = exited(Some(70), run(&["php"]));
     assert_contains(&said, "can't run");
     assert_contains(&said, "forkyard-php");
 }

@@ -73,7 +73,7 @@ fn a_command_that_fails_has_its_exit_code_when_its_errors_are_not_read() {
 fn a_daemon_goes_on_when_its_log_is_not_read() {
     let place = directory();
     let path = place.path().to_owned();
-    let text = php_pool(&path, "pm = \"static\"\nmax_children = 1\n", "");
+    let text = php_pool(&path, "", "");
     let text = format!("[global]\ncontrol = \"{0}/control.sock\"\n{text}", path.display());
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
     let mut child = forkyard(&["run"], &path)

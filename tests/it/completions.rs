@@ -14,7 +14,7 @@ fn start() -> Daemon {
     });
     daemon.wait_for("ready to handle connections");
     let file = daemon.dir.join("forkyard.toml");
-    let text = fs::read_to_string(&file).expect("configuration");
+    let text = read_file(&file);
     fs::write(&file, text.replace("[pool.blog", "[pool.wiki")).expect("configuration");
     daemon
 }
@@ -37,7 +37,7 @@ fn run(shell: &[&str], script: &str, dir: &Path) -> Vec<String> {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = text_of(&output.stdout);
     said.split_whitespace().map(str::to_owned).collect()
 }
 

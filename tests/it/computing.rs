@@ -52,7 +52,7 @@ fn start(runtime: &str, settings: &str) -> Daemon {
         }
     };
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let status = fs::read_to_string("/proc/self/status").expect("status");
+    let status = read_file("/proc/self/status");
     let allowed = status
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -65,10 +65,7 @@ fn start(runtime: &str, settings: &str) -> Daemon {
         .args(["-c", first])
         .arg(plain.get_program())
         .args(plain.get_args());
-    let mut daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
-    daemon.keep(dir);
-    daemon
+    Daemon::launch(dir.path(), command).keeping(dir).ready()
 }
 
 fn ask(daemon: &Daemon, query: &str) -> (u64, u64) {

@@ -2,7 +2,6 @@
 
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn configure(dir: &Path, pools: &[(&str, &str)]) -> String {
@@ -50,10 +49,7 @@ fn it_answers_what_is_asked() {
     daemon.write("hello.php", "<?php echo 'hello';");
     assert_eq!(daemon.get("www", "hello.php").body(), "hello");
     let pong = ask(&daemon, r#"{"command":"ping"}"#);
-    assert_eq!(
-        (&pong["result"], &pong["pid"]),
-        (&"pong".into(), &daemon.pid().into())
-    );
+    assert_has(&pong, json!({"result": "pong", "pid": daemon.pid()}));
     wait_until("the worker to be idle", || {
         let status = ask(&daemon, r#"{"command":"status"}"#);
         let www = &status["pools"][0];
@@ -348,7 +344,7 @@ fn without_a_place_for_the_default_control_socket_the_daemon_serves() {
     ] {
         let dir = directory();
         let place = dir.path().display().to_string();
-        let text = global.to_owned() + &php_pool(dir.path(), "pm = \"static\"\nmax_children = 1\n", "");
+        let text = global.to_owned() + &php_pool(dir.path(), "", "");
         fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
         let program = env!("CARGO_BIN_EXE_forkyard");
         let script = format!(

@@ -17,7 +17,6 @@ fn daemon(settings: &str) -> Daemon {
     let values = format!("php_admin_value = {{ \"ffi.enable\" = \"1\"{stack} }}\n");
     let settings = format!("{SETTINGS}{settings}");
     let daemon = Daemon::start(|dir| with_control(dir) + &php_pool(dir, &settings, &values));
-    make_writable(&daemon.dir);
     daemon.write("ok.php", "<?php echo getmypid();");
     daemon
 }
@@ -183,8 +182,7 @@ fn the_kernel_s_kill_for_memory_is_told_from_another() {
     command.args(["-c", enter, "sh"]).arg(&group);
     command.arg(env!("CARGO_BIN_EXE_forkyard"));
     command.arg(dir.path().join("forkyard.toml"));
-    let mut daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let mut daemon = Daemon::launch(dir.path(), command).ready();
     for (count, (code, kind)) in [
         ("posix_kill(getmypid(), 9); sleep(60);", "signal"),
         ("$a = str_repeat('x', 1 << 30);", "out_of_memory"),
@@ -276,7 +274,6 @@ fn workers_that_end_as_they_should_leave_no_report() {
 
 #[test]
 fn a_python_application_s_death_has_one_too() {
-    place_library();
     let daemon = Daemon::start(|dir| {
         let code = "import os, sys\ndef application(environ, start_response):\n    \
             print('the last words', file=sys.stderr, flush=True)\n    \
@@ -302,7 +299,6 @@ fn a_python_application_s_death_has_one_too() {
 /// The log of slow requests has its calls, and so has the report.
 #[test]
 fn a_request_that_takes_too_long_has_its_calls() {
-    place_library();
     let rows = [
         ("equal", "php", "1s"),
         ("earlier", "php", "500ms"),
@@ -323,12 +319,11 @@ fn a_request_that_takes_too_long_has_its_calls() {
                 settings += &format!("slowlog = {log:?}\nrequest_slowlog_timeout = \"{slow}\"\n");
             }
             let application = match runtime {
-                "php" => concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n").to_owned(),
+                "php" => PHP.to_owned(),
                 _ => application_in(runtime, &app, ""),
             };
             text += &pool(dir, name, &settings, &application);
         }
-        make_writable(dir);
         text
     });
     daemon.write("deep.php", "<?php\nfunction deep() { sleep(30); }\ndeep();\n");
@@ -363,7 +358,6 @@ fn a_request_that_takes_too_long_has_its_calls() {
 /// The calls that lead to a fault, in the worker's last output. An application's own choice wins.
 #[test]
 fn a_fault_of_python_has_its_stack() {
-    place_library();
     let wsgi = "import ctypes, os\ndef deep(how):\n    \
         os.abort() if how == 'abort' else ctypes.string_at(8)\n\
         def application(environ, start_response):\n    deep(environ['QUERY_STRING'])\n";
@@ -391,7 +385,6 @@ fn a_fault_of_python_has_its_stack() {
             text += &pool(dir, name, SETTINGS, &application);
         }
         write_file(dir.join("elsewhere/calls"), "");
-        make_writable(dir);
         make_writable(&dir.join("elsewhere/calls"));
         text
     });
@@ -414,10 +407,8 @@ fn a_fault_of_python_has_its_stack() {
         }
     }
     let calls = read_file(daemon.dir.join("elsewhere/calls"));
-    assert!(
-        calls.contains("Segmentation fault") && calls.contains("in deep"),
-        "{calls}"
-    );
+    assert_contains(&calls, "Segmentation fault");
+    assert_contains(&calls, "in deep");
 }
 
 #[test]
@@ -438,8 +429,7 @@ fn a_request_is_sent_again_without_its_session() {
     next(&daemon, 2);
 
     daemon.write("well", "");
-    let (code, said) = daemon.said(&["replay", id, "--to", "www"]);
-    assert_eq!(code, Some(0), "{said}");
+    let said = exited(Some(0), daemon.said(&["replay", id, "--to", "www"]));
     assert_starts(&said, "GET /dies.php?a=1&token=[hidden]: 404 Not Found\n");
     assert_contains(&said, "it carries no session");
     assert_contains(&said, "the values of secrets in its query are not in the report");
@@ -454,26 +444,25 @@ fn a_request_is_sent_again_without_its_session() {
             "there is no report of error 00000000",
         ),
     ] {
-        let (code, said) = daemon.said(&arguments);
-        assert_eq!(code, Some(70), "{said}");
+        let said = exited(Some(70), daemon.said(&arguments));
         assert_contains(&said, expected);
     }
-    let (code, said) = daemon.said(&["crashes", "none"]);
-    assert_eq!(code, Some(70), "{said}");
+    let said = exited(Some(70), daemon.said(&["crashes", "none"]));
     assert_contains(&said, "there is no pool none");
 
     fs::remove_file(daemon.dir.join("well")).expect("remove");
     let _answer = daemon.put("www", &Params::get(&daemon.dir, "dies.php", "").posting(1), b"x");
     let crash = next(&daemon, 3);
-    let (code, said) = daemon.said(&["replay", text(&crash, "id"), "--to", "www"]);
-    assert_eq!(code, Some(70), "{said}");
+    let said = exited(
+        Some(70),
+        daemon.said(&["replay", text(&crash, "id"), "--to", "www"]),
+    );
     assert_contains(&said, "is POST: only GET and HEAD are sent again");
 }
 
 #[test]
 fn owners_see_the_crashes_of_their_own_pools() {
     skip_if!(needs_root());
-    place_library();
     let daemon = Daemon::start(|dir| {
         let of = |name: &str, user: &str| {
             let root = dir.join(name);
@@ -506,17 +495,14 @@ fn owners_see_the_crashes_of_their_own_pools() {
             .gid(group.parse().expect("a group"));
         said_by(&mut command)
     };
-    let (code, said) = as_owner(&["crashes", "--json"]);
-    assert_eq!(code, Some(0), "{said}");
+    let said = exited(Some(0), as_owner(&["crashes", "--json"]));
     assert_eq!(pools(parsed(&said).as_array().expect("a list")), ["mine"]);
     let (mine, theirs) = (text(&all[1], "id"), text(&all[0], "id"));
     assert_eq!(as_owner(&["error", mine]).0, Some(0));
-    let (code, said) = as_owner(&["error", theirs]);
-    assert_eq!(code, Some(70), "{said}");
+    let said = exited(Some(70), as_owner(&["error", theirs]));
     assert_contains(&said, "there is no report of error");
     assert_eq!(as_owner(&["crashes", "theirs"]).1, "no worker has died at work\n");
-    let (code, said) = as_owner(&["status", "--json"]);
-    assert_eq!(code, Some(0), "{said}");
+    let said = exited(Some(0), as_owner(&["status", "--json"]));
     let status: Value = serde_json::from_str(&said).expect("JSON");
     let pools: Vec<_> = status["pools"].as_array().expect("pools").iter().collect();
     assert_eq!(pools.len(), 1, "{said}");

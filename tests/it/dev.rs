@@ -121,8 +121,9 @@ const fn case(
     }
 }
 
-fn develop(case: &Case) {
-    let (dir, root) = site(case.files);
+fn develop(name: &str) {
+    let case = CASES.iter().find(|case| case.name == name).expect("the case");
+    let (_dir, root) = site(case.files);
     let dev = Dev::start(&root);
     let name = case.name;
     let page = dev.get(&format!("{}?a=1", case.path));
@@ -147,7 +148,7 @@ fn develop(case: &Case) {
         dev.said()
     );
     let file = root.join(case.file);
-    let code = fs::read_to_string(&file).expect("code");
+    let code = read_file(&file);
     for value in ["two", "three"] {
         fs::write(&file, code.replace("'one'", &format!("'{value}'"))).expect("change");
         let page = dev.get(case.path);
@@ -173,29 +174,18 @@ fn develop(case: &Case) {
         "{name}: {}",
         dev.said()
     );
-    dev.end();
-    drop(dir);
 }
 
-macro_rules! developed {
-    ($($test:ident $name:literal)*) => {$(
-        #[test]
-        fn $test() {
-            develop(CASES.iter().find(|case| case.name == $name).expect("the case"));
-        }
-    )*};
-}
-
-developed! {
-    a_wsgi_application_is_developed "wsgi"
-    a_flask_application_is_developed "flask"
-    an_asgi_application_is_developed "asgi"
-    a_rack_application_is_developed "rack"
-    a_sinatra_application_is_developed "sinatra"
-    a_node_application_is_developed "node"
-    a_php_application_is_developed "php"
-    a_directory_of_php_is_developed "documents"
-    a_cgi_program_is_developed "cgi"
+tests! {
+    fn a_wsgi_application_is_developed() => develop("wsgi");
+    fn a_flask_application_is_developed() => develop("flask");
+    fn an_asgi_application_is_developed() => develop("asgi");
+    fn a_rack_application_is_developed() => develop("rack");
+    fn a_sinatra_application_is_developed() => develop("sinatra");
+    fn a_node_application_is_developed() => develop("node");
+    fn a_php_application_is_developed() => develop("php");
+    fn a_directory_of_php_is_developed() => develop("documents");
+    fn a_cgi_program_is_developed() => develop("cgi");
 }
 
 #[test]
@@ -207,7 +197,6 @@ fn an_exception_is_on_the_terminal_and_in_the_browser() {
     assert!(page.body.contains("ValueError: &#60;it broke&#62;"), "{page:?}");
     assert!(!page.body.contains("<it broke>"), "{page:?}");
     wait_until("the traceback", || dev.said().contains("ValueError: <it broke>"));
-    dev.end();
 }
 
 #[test]
@@ -239,7 +228,6 @@ def application(environ, start_response):
     drop(fs::OpenOptions::new().write(true).open(&fifo).expect("go"));
     stream.read_to_end(&mut text).expect("the rest");
     assert!(text.ends_with(b"firstsecond"));
-    dev.end();
 }
 
 #[test]
@@ -263,7 +251,6 @@ fn public_files_are_served_with_their_types() {
         assert_eq!(dev.get(path).body, "one 0 ", "{path}");
     }
     assert_eq!(dev.get("/../forkyard.toml").status, 400);
-    dev.end();
 }
 
 #[test]
@@ -285,7 +272,6 @@ fn what_is_wrong_is_said_with_what_would_be_right() {
     let holder = format!("forkyard-dev (pid {})", dev.pid());
     assert!(said.contains(&holder) && said.contains("--port"), "{said}");
     assert_contains(&Dev::refused(&root.join("missing"), &[]), "No such file");
-    dev.end();
 }
 
 #[test]
@@ -330,7 +316,6 @@ fn a_name_that_is_not_this_machine_s_is_refused() {
         }
     });
     assert_contains(&dev.get_by("evil.test", "/").body, "--allowed-host");
-    dev.end();
 }
 
 #[test]
@@ -346,7 +331,6 @@ fn a_link_out_of_the_directory_is_not_followed() {
     assert_lacks(&page.body, "hunter2");
     assert_eq!(dev.get("/a.css").body, "css");
     assert_eq!(dev.get("/c.css").body, WSGI);
-    dev.end();
 }
 
 #[test]
@@ -369,5 +353,4 @@ fn a_page_about_a_failed_start_has_no_values_of_the_environment() {
         .output()
         .expect("forkyard error");
     assert_contains(&String::from_utf8_lossy(&shown.stdout), "hunter2");
-    dev.end();
 }

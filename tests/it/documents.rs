@@ -82,7 +82,7 @@ fn check(text: &str) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    Err(String::from_utf8_lossy(&output.stdout).into_owned())
+    Err(text_of(&output.stdout))
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn check_fpm_options(block: &Block, words: &[&str]) {
 
 #[test]
 fn every_command_is_in_the_table_of_commands() {
-    let text = fs::read_to_string(root().join("docs/reference/commands.md")).expect("document");
+    let text = read_file(root().join("docs/reference/commands.md"));
     let told: BTreeSet<&str> = text
         .lines()
         .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
@@ -245,7 +245,7 @@ fn every_rust_example_is_part_of_a_program_that_is_compiled() {
                 .extension()
                 .is_some_and(|extension| extension == "rs")
         })
-        .map(|entry| fs::read_to_string(entry.path()).expect("source"))
+        .map(|entry| read_file(entry.path()))
         .collect();
     let blocks = blocks("rust");
     assert!(!blocks.is_empty());
@@ -260,7 +260,7 @@ fn every_rust_example_is_part_of_a_program_that_is_compiled() {
 #[test]
 fn every_link_between_documents_leads_somewhere() {
     for path in documents() {
-        let text = fs::read_to_string(&path).expect("document");
+        let text = read_file(&path);
         for target in blocks::links(&text) {
             if target.contains("://") {
                 continue;
@@ -273,7 +273,7 @@ fn every_link_between_documents_leads_somewhere() {
             };
             assert!(to.exists(), "{}: {target}", path.display());
             if !anchor.is_empty() {
-                let text = fs::read_to_string(&to).expect("document");
+                let text = read_file(&to);
                 assert!(
                     blocks::anchors(&text).contains(anchor),
                     "{}: {target}",
@@ -291,7 +291,7 @@ fn no_document_is_forgotten() {
     let mut next = vec![readme.canonicalize().expect("README.md")];
     while let Some(path) = next.pop() {
         if path.extension().is_some_and(|e| e == "md") && reached.insert(path.clone()) {
-            let text = fs::read_to_string(&path).expect("document");
+            let text = read_file(&path);
             let links = blocks::links(&text).into_iter();
             let files = links.filter_map(|link| Some(link.split('#').next()?.to_owned()));
             let files = files.filter(|file| !file.is_empty() && !file.contains("://"));
@@ -308,7 +308,7 @@ fn no_document_is_forgotten() {
 #[test]
 fn the_tour_of_the_source_is_complete() {
     let document = root().join("docs/explain/architecture.md");
-    let document = fs::read_to_string(document).expect("document");
+    let document = read_file(document);
     for folder in ["crates", "src"] {
         let head = format!("| in `{folder}/`");
         let named: BTreeSet<String> = document

@@ -10,12 +10,7 @@ fn daemon(threshold: u32) -> Daemon {
         format!(
             "[global]\nemergency_restart_threshold = {threshold}\nemergency_restart_interval = \"1m\"\n{}{}",
             php_pool(dir, settings, ""),
-            pool(
-                dir,
-                "other",
-                settings,
-                concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n")
-            ),
+            pool(dir, "other", settings, PHP),
         )
     });
     daemon.write("ok.php", "<?php echo 'fine';");
@@ -35,9 +30,9 @@ fn every_pool_is_made_anew() {
     assert!(!daemon.log().contains("failed processes threshold"));
     assert!(!daemon.get("www", "crash.php").ended);
     let line = daemon.wait_for("failed processes threshold");
-    assert!(
-        line.ends_with("WARNING: failed processes threshold (3 in 60 sec) is reached, initiating reload"),
-        "{line}"
+    assert_ends(
+        &line,
+        "WARNING: failed processes threshold (3 in 60 sec) is reached, initiating reload",
     );
     daemon.wait_for("[pool www] the new workers serve");
     daemon.wait_for("[pool other] the new workers serve");

@@ -135,7 +135,6 @@ fn run(daemon: &Daemon, arguments: &[&str]) -> (bool, String) {
 
 #[test]
 fn every_runtime_has_its_secrets_in_a_pool_of_its_own() {
-    place_library();
     let daemon = Daemon::start(|dir| {
         let mut text = with_control(dir);
         for case in &CASES {
@@ -168,7 +167,6 @@ fn every_runtime_has_its_secrets_in_a_pool_of_its_own() {
 
 #[test]
 fn every_runtime_has_its_secrets_in_an_application_pool() {
-    place_library();
     let daemon = Daemon::start(|dir| {
         for case in &CASES {
             let root = dir.join("apps").join(case.name());
@@ -205,7 +203,6 @@ fn every_runtime_has_its_secrets_in_an_application_pool() {
 }
 
 fn refused(spoil: impl Fn(&Path)) -> String {
-    place_library();
     let case = CASES.iter().find(|case| case.runtime == "wsgi").expect("wsgi");
     let daemon = Daemon::start(|dir| {
         let root = dir.join("wsgi");
@@ -271,7 +268,6 @@ fn another_user_s_file_is_not_read() {
 #[test]
 fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
     skip_if!(needs_root());
-    place_library();
     let case = CASES.iter().find(|case| case.runtime == "wsgi").expect("wsgi");
     for own in [true, false] {
         let daemon = Daemon::start(|dir| {
@@ -303,7 +299,6 @@ fn a_file_of_root_s_is_not_read_because_an_application_names_it() {
 
 #[test]
 fn no_report_shows_a_secret() {
-    place_library();
     let python = "import os\nprint('url', os.environ['SECRET'])\nraise ValueError(os.environ['SECRET'])\n";
     let node =
         "console.log('url', process.env.SECRET);\nthrow new TypeError('ValueError ' + process.env.SECRET);\n";

@@ -3,7 +3,6 @@
 use crate::it::upgrade;
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 const WSGI: &str =
     "def application(environ, start_response):\n    start_response('200 OK', [])\n    return [b'fine']\n";
@@ -43,7 +42,6 @@ fn kill_process(pid: u32, signal: Signal) {
 
 #[test]
 fn a_death_is_an_event_in_every_kind_of_pool() {
-    place_library();
     let daemon = Daemon::start(|dir| {
         let place = |name: &str, file: &str, text: &str| {
             let root = dir.join(name);
@@ -55,7 +53,6 @@ fn a_death_is_an_event_in_every_kind_of_pool() {
         let cgi = place("cgi", "app.cgi", "#!/bin/sh\necho\n");
         let http = place("http", "app.py", HTTP);
         let command = format!("runtime = \"http\"\nroot = {http:?}\nstart_command = \"python3 app.py\"\n");
-        make_writable(dir);
         let dynamic = "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
         with_control(dir)
             + &pool(dir, "static", STATIC, PHP)
@@ -214,18 +211,9 @@ fn configure(dir: &Path) -> String {
 
 #[test]
 fn events_are_kept_over_an_upgrade() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    let text = configure(&path);
-    make_writable(&path);
-    write_file(path.join("forkyard.toml"), &text);
-    upgrade::install(&path);
-    let mut command = Command::new(upgrade::program(&path));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    let mut daemon = Daemon::launch(&path, command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
-    make_events(&daemon, daemon.pid(), &text);
+    let daemon = Daemon::start_by(configure, upgrade::installed);
+    let path = daemon.dir.clone();
+    make_events(&daemon, daemon.pid(), &read_file(path.join("forkyard.toml")));
 
     let before = numbers(&events(&daemon, &[]));
     write_program(&path.join("bin/forkyard.new"), "#!/bin/sh\nexit 3\n");
@@ -276,7 +264,6 @@ fn an_owner_reads_the_events_of_own_processes() {
         let root = dir.join("app");
         fs::create_dir_all(&root).expect("mkdir");
         write_program(&root.join("wsgi.py"), WSGI);
-        make_writable(dir);
         let other = pool(dir, "other", STATIC, PHP).replace("user = \"www-data\"", "user = \"backup\"");
         with_control(dir) + &pool(dir, "shop", STATIC, &application_in("wsgi", root, "")) + &other
     });
@@ -316,7 +303,6 @@ const HOLD_CGI: &str =
 
 #[test]
 fn each_kind_of_pool_that_is_too_small_has_an_event_and_its_end() {
-    place_library();
     let daemon = Daemon::start(|dir| {
         for (name, file, text) in [
             ("wsgi", "wsgi.py", HOLD_WSGI),
@@ -326,7 +312,6 @@ fn each_kind_of_pool_that_is_too_small_has_an_event_and_its_end() {
             fs::create_dir_all(dir.join(name)).expect("mkdir");
             write_program(&dir.join(name).join(file), text);
         }
-        make_writable(dir);
         let fixed = "pm = \"static\"\nmax_children = 2\n";
         let dynamic = "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
         let ondemand = "pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"200ms\"\n";
@@ -387,7 +372,6 @@ fn each_kind_of_pool_that_is_too_small_has_an_event_and_its_end() {
 
 #[test]
 fn a_crowded_static_pool_is_an_event_although_nobody_reads() {
-    place_library();
     let daemon = Daemon::start(|dir| {
         let fixed = |workers: u32| format!("pm = \"static\"\nmax_children = {workers}\n");
         with_control(dir)

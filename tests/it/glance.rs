@@ -2,8 +2,6 @@
 
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
-
 fn status(daemon: &Daemon, arguments: &[&str]) -> Output {
     let arguments = [&["status"], arguments].concat();
     daemon.run(&arguments)
@@ -24,11 +22,7 @@ fn two_pools() -> Daemon {
     });
     daemon.write("a.php", "<?php echo 'a';");
     daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
-    nix::unistd::mkfifo(
-        &daemon.dir.join("gate"),
-        nix::sys::stat::Mode::from_bits_truncate(0o666),
-    )
-    .expect("FIFO");
+    make_fifo(&daemon.dir.join("gate"));
     daemon
 }
 
@@ -159,7 +153,6 @@ fn no_line_is_wider_than_the_terminal_and_states_have_colours() {
 
 #[test]
 fn a_worker_that_is_being_made_is_as_old_as_it_is() {
-    place_library();
     let begun = Instant::now();
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("wsgi.py"), "open('gate').read()\n").expect("write");

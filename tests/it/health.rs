@@ -15,7 +15,6 @@ fn start(global: &str) -> Daemon {
 
 /// Keeps the only worker busy until the file `go` exists.
 fn occupy(daemon: &Daemon) -> Client {
-    make_writable(&daemon.dir);
     let script = "<?php touch(__DIR__ . '/begun'); while (!file_exists(__DIR__ . '/go')) usleep(10000); echo 'finished';";
     daemon.write("slow.php", script);
     let client = daemon.send("www", &Params::get(&daemon.dir, "slow.php", ""));
@@ -67,20 +66,14 @@ fn a_probe_sees_what_the_daemon_is_about() {
     assert!(begun.elapsed() >= Duration::from_millis(300));
     daemon.signal(Signal::SIGTERM);
     daemon.wait_for("Finishing ...");
-    let (code, text) = daemon.said(&["health", "--ready"]);
-    assert!(
-        code == Some(1) && text.contains("the daemon is ending"),
-        "{code:?} {text}"
-    );
+    let text = exited(Some(1), daemon.said(&["health", "--ready"]));
+    assert_contains(&text, "the daemon is ending");
     daemon.write("go", "");
     assert_eq!(client.answer().expect("answer").body(), "finished");
     drop(waiting);
     assert!(daemon.wait().success());
-    let (code, text) = daemon.said(&["health"]);
-    assert!(
-        code == Some(69) && text.contains("is the daemon running"),
-        "{code:?} {text}"
-    );
+    let text = exited(Some(69), daemon.said(&["health"]));
+    assert_contains(&text, "is the daemon running");
 }
 
 #[test]

@@ -7,7 +7,6 @@ use forkyard_scoreboard::minutes::minute_of;
 use forkyard_sys::clock;
 use std::os::fd::OwnedFd;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const POOLS: [&str; 5] = ["static", "dynamic", "ondemand", "cgi", "sites"];
 const DAY: u64 = 24 * 60;
 
@@ -28,7 +27,6 @@ fn start() -> Daemon {
             chown(&site, Some(33), Some(33)).expect("chown");
             chown(site.join("index.php"), Some(33), Some(33)).expect("chown");
         }
-        make_writable(dir);
         let dynamic = "pm = \"dynamic\"\nmax_children = 2\nstart_servers = 1\nmin_spare_servers = 1\nmax_spare_servers = 1\n";
         let ondemand = "pm = \"ondemand\"\nmax_children = 1\nprocess_idle_timeout = \"100ms\"\n";
         let fixed = "pm = \"static\"\nmax_children = 1\n";

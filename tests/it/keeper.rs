@@ -7,22 +7,17 @@ const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
 struct Kept {
     daemon: Daemon,
-    _dir: tempfile::TempDir,
 }
 
 impl Kept {
     fn start(settings: &str) -> Kept {
-        let dir = directory();
-        let path = dir.path().to_owned();
-        fs::write(path.join("forkyard.toml"), php_pool(&path, settings, "")).expect("configuration");
-        let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
-        daemon.wait_for("ready to handle connections");
+        let daemon = Daemon::start_kept(|dir| php_pool(dir, settings, ""));
         daemon.write("pid.php", "<?php echo getmypid();");
         daemon.write(
             "hold.php",
             "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';",
         );
-        Kept { daemon, _dir: dir }
+        Kept { daemon }
     }
 
     fn keeper(&self) -> u32 {
@@ -149,7 +144,6 @@ fn a_master_s_death_is_in_the_error_log_in_its_format() {
     };
     let kept = Kept {
         daemon: Daemon::launch(&path, forkyard(&["run", "--keeper"], &path)),
-        _dir: dir,
     };
     wait_for(&log, "ready to handle connections", 1);
     let kill = |log: &Path, ready: usize| {
@@ -160,11 +154,7 @@ fn a_master_s_death_is_in_the_error_log_in_its_format() {
             &format!("the master (pid {master}) ended on signal 9 (SIGKILL)"),
             1,
         );
-        assert_eq!(
-            (&line["level"], &line["pid"]),
-            (&"error".into(), &kept.keeper().into()),
-            "{line}"
-        );
+        assert_has(&line, json!({"level": "error", "pid": kept.keeper()}));
         wait_for(log, "another master is started in", 1);
         wait_for(log, "ready to handle connections", ready);
     };
@@ -355,19 +345,11 @@ fn nothing_piles_up_in_keeper_and_master() {
 
 #[test]
 fn sockets_keep_their_files_over_an_upgrade_and_a_kill() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    let files = ["status.sock", "web.sock", "www.sock", "control.sock"].map(|name| path.join(name));
-    let [status, web, ..] = &files;
-    let global = format!("{}web = {web:?}\n", with_control(&path));
-    let settings = format!("{STATIC}status_path = \"/status\"\nstatus_listen = {status:?}\n");
-    fs::write(
-        path.join("forkyard.toml"),
-        global + &php_pool(&path, &settings, ""),
-    )
-    .expect("configuration");
-    let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
-    daemon.wait_for("ready to handle connections");
+    let settings = format!("{STATIC}status_path = \"/status\"\nstatus_listen = \"DIR/status.sock\"\n");
+    let daemon = Daemon::start_kept(|dir| {
+        with_control(dir) + "web = \"DIR/web.sock\"\n" + &php_pool(dir, &settings, "")
+    });
+    let files = ["status.sock", "web.sock", "www.sock", "control.sock"].map(|name| daemon.dir.join(name));
     until_known(daemon.pid(), 3);
     for count in 1..=2 {
         assert!(daemon.run(&["upgrade"]).status.success());

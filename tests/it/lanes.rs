@@ -1,54 +1,10 @@
 //! Lanes: bots and background work leave workers idle for people.
 
 use crate::it::documents::blocks;
+use crate::it::holding::{APPLICATIONS, Application, Site, answered, configuration};
 use crate::support::prelude::*;
-use forkyard_protocol::lanes::{Lane, LaneNumbers, Lanes};
-
-/// An application that notes each request it begins, and holds one until a file is there.
-struct Application {
-    runtime: &'static str,
-    script: &'static str,
-    text: &'static str,
-    more: &'static str,
-}
-
-const APPLICATIONS: [Application; 3] = [
-    Application {
-        runtime: "php",
-        script: "app.php",
-        text: "<?php
-file_put_contents(__DIR__ . '/begun', $_GET['n'] . (isset($_SERVER['LANE']) ? '!' : '') . \"\\n\", FILE_APPEND);
-while (isset($_GET['hold']) && !file_exists($_GET['hold'])) { usleep(1000); clearstatcache(); }
-echo 'done';",
-        more: concat!("version = \"", env!("FORKYARD_PHP"), "\"\n"),
-    },
-    Application {
-        runtime: "cgi",
-        script: "app.cgi",
-        text: "#!/bin/sh
-n=${QUERY_STRING#n=}; n=${n%%&*}
-echo \"$n${LANE:+!}\" >> \"${SCRIPT_FILENAME%/*}/begun\"
-case $QUERY_STRING in *hold=*) while ! test -e \"${QUERY_STRING#*hold=}\"; do sleep 0.01; done;; esac
-printf 'Content-Type: text/plain\\r\\n\\r\\ndone'\n",
-        more: "root = \"ROOT\"\n",
-    },
-    Application {
-        runtime: "wsgi",
-        script: "wsgi.py",
-        text: r#"
-import os, time, urllib.parse
-def application(environ, start):
-    query = dict(urllib.parse.parse_qsl(environ["QUERY_STRING"]))
-    with open(os.path.dirname(os.path.abspath(__file__)) + "/begun", "a") as begun:
-        begun.write(query["n"] + ("!" if "LANE" in environ else "") + "\n")
-    while "hold" in query and not os.path.exists(query["hold"]):
-        time.sleep(0.001)
-    start("200 OK", [("Content-Type", "text/plain")])
-    return [b"done"]
-"#,
-        more: "root = \"ROOT\"\n",
-    },
-];
+use forkyard_protocol::lanes::{Lane, Lanes};
+use std::fmt::Display;
 
 const MANAGERS: [&str; 3] = [
     "pm = \"static\"\n",
@@ -56,120 +12,42 @@ const MANAGERS: [&str; 3] = [
     "pm = \"ondemand\"\n",
 ];
 
-struct Site {
-    application: &'static Application,
-    daemon: Daemon,
-    address: Option<String>,
-    root: TempDir,
+fn visit(site: &Site, name: &str, lane: Lane) -> Params {
+    site.params(name).with("LANE", lane.name())
 }
 
-impl Site {
-    fn start(application: &'static Application, settings: &str, address: Option<String>) -> Site {
-        Site::start_as(&["run"], application, settings, address)
-    }
-
-    fn start_as(
-        arguments: &[&str],
-        application: &'static Application,
-        settings: &str,
-        address: Option<String>,
-    ) -> Site {
-        place_library();
-        let root = directory();
-        let path = root.path();
-        make_writable(path);
-        write_program(&path.join(application.script), application.text);
-        let site = Site {
-            application,
-            daemon: {
-                write_file(
-                    path.join("forkyard.toml"),
-                    configuration(path, application, settings, &address),
-                );
-                Daemon::launch(path, forkyard(arguments, path))
-            },
-            address,
-            root,
-        };
-        site.daemon.wait_for("ready to handle connections");
-        site
-    }
-
-    fn reload_with(&mut self, settings: &str) {
-        let path = self.root.path();
-        let text = configuration(path, self.application, settings, &self.address);
-        write_file(path.join("forkyard.toml"), text);
-        self.daemon.reload_until("reload done");
-    }
-
-    fn client(&self) -> Client {
-        match &self.address {
-            Some(address) => Client::connect_tcp(address).expect("connect"),
-            None => self.daemon.client("www"),
-        }
-    }
-
-    fn params(&self, name: &str, lane: Lane) -> Params {
-        Params::get(self.root.path(), self.application.script, &format!("n={name}"))
-            .with("REMOTE_ADDR", "198.51.100.7")
-            .with("LANE", lane.name())
-    }
-
-    /// Sends a request on a new connection.
-    fn send(&self, params: &Params) -> Client {
-        let mut client = self.client();
-        client.send(params, b"").expect("send");
-        client
-    }
-
-    /// A request that runs until [`Site::release`].
-    fn hold(&self, name: &str, lane: Lane) -> Client {
-        let query = format!("n={name}&hold={}", self.root.path().join("go").display());
-        let held = self.send(&self.params(name, lane).with("QUERY_STRING", &query));
-        wait_until("the held request", || self.begun().contains(&name.to_owned()));
-        held
-    }
-
-    fn release(&self) {
-        write_file(self.root.path().join("go"), "");
-    }
-
-    fn begun(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.root.path().join("begun")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-
-    fn lanes(&self) -> Lanes {
-        let status = self.daemon.status(&["www"]);
-        serde_json::from_value(status["pools"][0]["lanes"].clone()).expect("lanes")
-    }
-
-    fn lane(&self, lane: Lane) -> LaneNumbers {
-        *self.lanes().each()[lane.index()].1
-    }
-
-    fn wait_for_parked(&self, lane: Lane, count: u32) {
-        wait_until("parked requests", || self.lane(lane).parked == count);
-    }
+/// Sends a request on a new connection.
+fn send(site: &Site, name: impl Display, lane: Lane) -> Client {
+    site.send(&visit(site, &name.to_string(), lane))
 }
 
-fn configuration(path: &Path, application: &Application, settings: &str, address: &Option<String>) -> String {
-    let more = application.more.replace("ROOT", &path.display().to_string());
-    let more = format!("runtime = \"{}\"\n{more}", application.runtime);
-    let listen = (address.as_ref()).map(|address| format!("listen = \"{address}\"\n"));
-    let settings = format!("{}{settings}", listen.unwrap_or_default());
-    with_control(path) + &pool(path, "www", &settings, &more)
+/// Bots' requests that run until [`Site::release`].
+fn hold<const N: usize>(site: &Site, names: [&str; N]) -> [Client; N] {
+    names.map(|name| site.hold(name, visit(site, name, Lane::Bots)))
 }
 
-fn answered(mut client: Client) {
-    assert_eq!(client.answer().expect("an answer").body(), "done");
+/// Bots' requests that wait parked behind those.
+fn park(site: &Site, count: u32) -> Vec<Client> {
+    let parked = (0..count).map(|number| send(site, format!("b{number}"), Lane::Bots));
+    let parked = parked.collect();
+    wait_for_parked(site, count);
+    parked
+}
+
+fn lanes(site: &Site) -> Lanes {
+    let status = site.daemon.status(&["www"]);
+    serde_json::from_value(status["pools"][0]["lanes"].clone()).expect("lanes")
+}
+
+fn wait_for_parked(site: &Site, count: u32) {
+    wait_until("parked requests", || lanes(site).bots.parked == count);
 }
 
 /// Each kind of application, manager and socket: two of three workers hold bots, the others wait parked in order, and
 /// people are answered at once.
 #[test]
 fn bots_wait_and_people_do_not() {
-    for (index, application) in APPLICATIONS.iter().enumerate() {
+    for (index, application) in APPLICATIONS[..3].iter().enumerate() {
         for (manager, address) in
             MANAGERS
                 .iter()
@@ -179,26 +57,26 @@ fn bots_wait_and_people_do_not() {
                 format!("{manager}max_children = 2\nlanes = [{{ lane = \"bots\", agent = \"*bot*\" }}]\n");
             let site = Site::start(application, &settings, address.clone());
             let what = format!("{} {manager} {address:?} {index}", application.runtime);
-            let mut held = vec![site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
+            let held = hold(&site, ["h1", "h2"]);
             let mut parked = Vec::new();
             for number in 0..5 {
-                parked.push(site.send(&site.params(&format!("b{number}"), Lane::Bots)));
-                site.wait_for_parked(Lane::Bots, number + 1);
+                parked.push(send(&site, format!("b{number}"), Lane::Bots));
+                wait_for_parked(&site, number + 1);
             }
             for number in 0..3 {
-                answered(site.send(&site.params(&format!("p{number}"), Lane::People)));
+                answered(send(&site, format!("p{number}"), Lane::People));
             }
-            answered(site.send(&site.params("f", Lane::First)));
+            answered(send(&site, "f", Lane::First));
             let begun = site.begun();
             assert_eq!(begun, ["h1", "h2", "p0", "p1", "p2", "f"], "{what}");
             site.release();
-            held.drain(..).for_each(answered);
+            held.into_iter().for_each(answered);
             parked.into_iter().for_each(answered);
             let mut begun = site.begun().split_off(6);
             // Two workers begin them at almost the same time.
             begun.sort();
             assert_eq!(begun, ["b0", "b1", "b2", "b3", "b4"], "{what}");
-            let lanes = site.lanes();
+            let lanes = lanes(&site);
             let counts = lanes.each().map(|(_, numbers)| numbers.requests);
             assert_eq!(counts, [1, 3, 0, 7], "{what}");
             assert_eq!(lanes.bots.parked, 0, "{what}");
@@ -220,13 +98,13 @@ fn the_order_within_a_lane_stays() {
     // Kept connections have had an answer before.
     let mut kept: Vec<Client> = (0..3).map(|_| site.client().kept()).collect();
     for client in &mut kept {
-        let params = site.params("k", Lane::People);
+        let params = visit(&site, "k", Lane::People);
         assert_eq!(client.request(&params, b"").expect("an answer").body(), "done");
     }
-    let held = site.hold("h", Lane::Bots);
+    let [held] = hold(&site, ["h"]);
     let mut parked = Vec::new();
     for number in 0..20 {
-        let params = site.params(&format!("b{number}"), Lane::Bots);
+        let params = visit(&site, &format!("b{number}"), Lane::Bots);
         let client = match kept.pop().filter(|_| number % 2 == 0) {
             Some(mut client) => {
                 client.send(&params, b"").expect("send");
@@ -235,7 +113,7 @@ fn the_order_within_a_lane_stays() {
             None => site.send(&params),
         };
         parked.push(client);
-        site.wait_for_parked(Lane::Bots, number + 1);
+        wait_for_parked(&site, number + 1);
     }
     site.release();
     answered(held);
@@ -257,13 +135,10 @@ fn parked_requests_survive_workers_reloads_and_masters() {
         } else {
             &["run"]
         };
-        let mut site = Site::start_as(arguments, php(), &settings, None);
-        let held = [site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
+        let site = Site::start_as(arguments, php(), &settings, None);
+        let held = hold(&site, ["h1", "h2"]);
         let count = 120;
-        let parked: Vec<Client> = (0..count)
-            .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
-            .collect();
-        site.wait_for_parked(Lane::Bots, count);
+        let parked = park(&site, count);
         let mut killed = 0;
         match what {
             "kill" => {
@@ -299,7 +174,7 @@ fn parked_requests_survive_workers_reloads_and_masters() {
         begun.sort();
         begun.dedup();
         assert!(begun.len() + lost >= count as usize, "{what} {manager}");
-        assert_eq!(site.lane(Lane::Bots).parked, 0, "{what}");
+        assert_eq!(lanes(&site).bots.parked, 0, "{what}");
     }
 }
 
@@ -307,12 +182,9 @@ fn parked_requests_survive_workers_reloads_and_masters() {
 #[test]
 fn a_pool_that_drops_its_lanes_serves_what_was_parked() {
     let settings = format!("pm = \"static\"\nmax_children = 2\n{BOTS}");
-    let mut site = Site::start(php(), &settings, None);
-    let held = [site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
-    let parked: Vec<Client> = (0..30)
-        .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
-        .collect();
-    site.wait_for_parked(Lane::Bots, 30);
+    let site = Site::start(php(), &settings, None);
+    let held = hold(&site, ["h1", "h2"]);
+    let parked = park(&site, 30);
     site.reload_with("pm = \"static\"\nmax_children = 2\n");
     site.release();
     held.into_iter().for_each(answered);
@@ -325,11 +197,8 @@ fn a_pool_that_ends_refuses_what_is_parked() {
     for is_end in [false, true] {
         let settings = format!("pm = \"static\"\nmax_children = 2\n{BOTS}");
         let mut site = Site::start(php(), &settings, None);
-        let held = [site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
-        let parked: Vec<Client> = (0..30)
-            .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
-            .collect();
-        site.wait_for_parked(Lane::Bots, 30);
+        let held = hold(&site, ["h1", "h2"]);
+        let parked = park(&site, 30);
         let path = site.root.path().to_owned();
         if is_end {
             site.daemon.signal(Signal::SIGQUIT);
@@ -358,21 +227,16 @@ fn a_pool_that_ends_refuses_what_is_parked() {
 fn too_many_bots_are_refused() {
     let settings = format!("pm = \"static\"\nmax_children = 2\nrlimit_files = 256\n{BOTS}");
     let site = Site::start(php(), &settings, None);
-    let held = [site.hold("h1", Lane::Bots), site.hold("h2", Lane::Bots)];
-    let parked: Vec<Client> = (0..64)
-        .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
-        .collect();
-    site.wait_for_parked(Lane::Bots, 64);
+    let held = hold(&site, ["h1", "h2"]);
+    let parked = park(&site, 64);
     for number in 0..5 {
-        let answer = site
-            .send(&site.params(&format!("r{number}"), Lane::Bots))
-            .answer();
+        let answer = send(&site, format!("r{number}"), Lane::Bots).answer();
         let answer = answer.expect("an answer");
         assert_starts(&answer.status(), "503");
         assert_contains(&answer.text(), "Retry-After: ");
-        answered(site.send(&site.params("p", Lane::People)));
+        answered(send(&site, "p", Lane::People));
     }
-    assert_eq!(site.lane(Lane::Bots).refused, 5);
+    assert_eq!(lanes(&site).bots.refused, 5);
     site.release();
     held.into_iter().for_each(answered);
     parked.into_iter().for_each(answered);
@@ -383,12 +247,12 @@ fn too_many_bots_are_refused() {
 fn parked_requests_that_nobody_waits_for_do_not_begin() {
     let settings = format!("pm = \"static\"\nmax_children = 2\nlane_extra = false\n{BOTS}");
     let site = Site::start(php(), &settings, None);
-    let held = site.hold("h", Lane::Bots);
+    let [held] = hold(&site, ["h"]);
     let left: Vec<Client> = (0..10)
-        .map(|number| site.send(&site.params(&format!("left{number}"), Lane::Bots)))
+        .map(|number| send(&site, format!("left{number}"), Lane::Bots))
         .collect();
-    let stays = site.send(&site.params("stays", Lane::Bots));
-    site.wait_for_parked(Lane::Bots, 11);
+    let stays = send(&site, "stays", Lane::Bots);
+    wait_for_parked(&site, 11);
     drop(left);
     // Requests are skipped after a second.
     let sent = Instant::now();
@@ -397,7 +261,7 @@ fn parked_requests_that_nobody_waits_for_do_not_begin() {
     answered(held);
     answered(stays);
     assert_eq!(site.begun(), ["h", "stays"]);
-    assert_eq!(site.lane(Lane::Bots).requests, 2, "skipped requests do not begin");
+    assert_eq!(lanes(&site).bots.requests, 2, "skipped requests do not begin");
 }
 
 /// With a single worker, a person waits for one bot, however many came before.
@@ -405,11 +269,11 @@ fn parked_requests_that_nobody_waits_for_do_not_begin() {
 fn a_person_waits_for_one_bot_in_a_pool_of_one_worker() {
     let settings = format!("pm = \"static\"\nmax_children = 1\nlane_extra = false\n{BOTS}");
     let site = Site::start(php(), &settings, None);
-    let held = site.hold("h", Lane::Bots);
+    let [held] = hold(&site, ["h"]);
     let bots: Vec<Client> = (0..200)
-        .map(|number| site.send(&site.params(&format!("b{number}"), Lane::Bots)))
+        .map(|number| send(&site, format!("b{number}"), Lane::Bots))
         .collect();
-    let person = site.send(&site.params("p", Lane::People));
+    let person = send(&site, "p", Lane::People);
     site.release();
     answered(held);
     answered(person);
@@ -481,13 +345,12 @@ fn low_requests_have_a_lower_priority() {
     let nice = Application {
         runtime: "php",
         script: "app.php",
+        file: "app.php",
         text: "<?php echo explode(' ', explode(') ', file_get_contents('/proc/self/stat'))[1])[16];",
         more: php().more,
     };
     let root = directory();
     let path = root.path();
-    place_library();
-    make_writable(path);
     write_program(&path.join(nice.script), nice.text);
     let user = if is_root() { "user = \"root\"\n" } else { "" };
     let settings = format!("{user}pm = \"static\"\nmax_children = 1\nlane_extra = false\n{BOTS}");
@@ -496,8 +359,7 @@ fn low_requests_have_a_lower_priority() {
         path.join("forkyard.toml"),
         text.replacen("[global]\n", "[global]\nallow_root = true\n", 1),
     );
-    let daemon = Daemon::launch(path, forkyard(&["run"], path));
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(path, forkyard(&["run"], path)).ready();
     // Root may change priorities; other users where the machine lets them.
     let may_change = is_root();
     for (lane, expected) in [
@@ -550,7 +412,7 @@ fn nginx_can_give_requests_their_lane() {
         ]);
         assert_eq!(said, "done");
     }
-    let lanes = site.lanes();
+    let lanes = lanes(&site);
     assert!(lanes.people.requests >= 20, "{lanes:?}");
     assert!(lanes.bots.requests > 0, "{lanes:?}");
     assert_eq!(lanes.people.requests + lanes.bots.requests, 60, "{lanes:?}");

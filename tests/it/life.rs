@@ -3,8 +3,6 @@
 use crate::it::upgrade;
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
-
 fn configure(dir: &Path) -> String {
     with_control(dir) + "include = [\"pools/*.toml\"]\n" + &one(dir, "www", 1)
 }
@@ -38,7 +36,6 @@ fn wait_for_the_clock(daemon: &Daemon) {
 fn what_a_reload_would_change_is_shown_until_it_is_reloaded() {
     let dir = directory();
     let path = dir.path().to_owned();
-    make_writable(&path);
     fs::create_dir(path.join("pools")).expect("mkdir");
     write_file(path.join("forkyard.toml"), configure(&path));
     write_file(path.join("pools/b.toml"), one(&path, "b", 1));
@@ -47,7 +44,6 @@ fn what_a_reload_would_change_is_shown_until_it_is_reloaded() {
         data.modified().expect("a time").elapsed().unwrap_or_default() > Duration::from_millis(50)
     });
     let daemon = Daemon::start_in(&path);
-    daemon.wait_for("ready to handle connections");
     let text = overview(&daemon);
     let head = text.lines().next().unwrap_or_default().to_owned();
     assert!(head.contains(", up ") && head.contains(" s since 20"), "{head}");
@@ -107,16 +103,8 @@ fn what_a_reload_would_change_is_shown_until_it_is_reloaded() {
 
 #[test]
 fn the_age_and_the_last_upgrade_are_known_to_the_next_program() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    make_writable(&path);
-    write_file(path.join("forkyard.toml"), configure(&path));
-    upgrade::install(&path);
-    let mut command = Command::new(upgrade::program(&path));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    let mut daemon = Daemon::launch(&path, command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_by(configure, upgrade::installed);
+    let path = daemon.dir.clone();
     let life = || daemon.status(&[])["daemon"].clone();
     let before = life();
     assert_eq!(before["started"], before["program_started"]);
@@ -133,10 +121,7 @@ fn the_age_and_the_last_upgrade_are_known_to_the_next_program() {
     assert_eq!(after["started"], before["started"]);
     assert!(after["program_started"].as_u64() > before["program_started"].as_u64());
     let last = &after["last_upgrade"];
-    assert_eq!(
-        (&last["by"], &last["result"]),
-        (&json!("command"), &json!("done"))
-    );
+    assert_has(last, json!({"by": "command", "result": "done"}));
     assert!(last["took_ms"].is_u64() && last["from"] == last["to"], "{last}");
     assert_contains(&overview(&daemon), " by forkyard upgrade: done in ");
 

@@ -69,14 +69,8 @@ fn lines_can_be_json() {
     let said: Value = serde_json::from_str(&line).expect("JSON");
     let worker = daemon.workers("www")[0];
     assert_eq!(said["message"], "say \"x\"");
-    assert_eq!(
-        (&said["pool"], &said["stream"]),
-        (&"www".into(), &"stderr".into())
-    );
-    assert_eq!(
-        (&said["pid"], &said["level"]),
-        (&worker.into(), &"warning".into())
-    );
+    assert_has(&said, json!({"pool": "www", "stream": "stderr"}));
+    assert_has(&said, json!({"pid": worker, "level": "warning"}));
     daemon.end(Signal::SIGQUIT);
     for line in daemon.log().lines() {
         let object: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
@@ -107,9 +101,9 @@ fn lines_of_json_say_whose_words_they_are_decorated_or_not() {
     daemon.get("www", "a.php");
     let line = daemon.wait_for("forged");
     let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
-    assert_eq!(
-        (&said["pool"], &said["level"], &said["pid"]),
-        (&"www".into(), &"warning".into(), &daemon.workers("www")[0].into())
+    assert_has(
+        &said,
+        json!({"pool": "www", "level": "warning", "pid": daemon.workers("www")[0]}),
     );
     assert!(
         said["message"]
@@ -196,7 +190,7 @@ fn no_line_is_lost_over_reloads_and_rotations() {
     rotated.push(daemon.dir.join("access"));
     let mut lines: Vec<String> = Vec::new();
     for path in &rotated {
-        let text = fs::read_to_string(path).expect("a log");
+        let text = read_file(path);
         assert!(!text.is_empty(), "{}", path.display());
         lines.extend(text.lines().map(str::to_owned));
     }
@@ -226,15 +220,10 @@ fn the_service_manager_is_told_what_the_pools_do() {
     daemon.end(Signal::SIGQUIT);
 }
 
-/// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error reads its end.
-#[test]
-fn a_daemon_in_the_background_lets_go_of_its_standard_streams() {
-    go_to_the_background(&["run", "-D"]);
-}
-
-#[test]
-fn a_keeper_in_the_background_lets_go_of_its_standard_streams() {
-    go_to_the_background(&["run", "-D", "--keeper"]);
+tests! {
+    /// php-fpm's test gh9754-daemonized-stderr-close: a reader of the launcher's standard error reads its end.
+    fn a_daemon_in_the_background_lets_go_of_its_standard_streams() => go_to_the_background(&["run", "-D"]);
+    fn a_keeper_in_the_background_lets_go_of_its_standard_streams() => go_to_the_background(&["run", "-D", "--keeper"]);
 }
 
 fn go_to_the_background(arguments: &[&str]) {

@@ -42,7 +42,7 @@ fn forkyard(arguments: &[&str]) -> Output {
 fn help(words: &[&str]) -> String {
     let output = forkyard(&[words, &["--help"]].concat());
     assert!(output.status.success(), "{words:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&output.stdout)
 }
 
 fn listed(help: &str, from: &str, to: &str) -> Vec<String> {
@@ -81,7 +81,7 @@ fn every_example_of_the_manual_does_what_it_says() {
     let daemon = Daemon::start(|dir| {
         let place = dir.display();
         let runtime = format!("runtime = \"cgi\"\nroot = \"{place}\"");
-        let cgi = |name| pool(dir, name, "pm = \"static\"\nmax_children = 1\n", &runtime);
+        let cgi = |name| pool(dir, name, "", &runtime);
         let pools = cgi("www") + &cgi("shop");
         format!("[global]\ncontrol = \"{place}/control.sock\"\n{pools}")
     });

@@ -21,6 +21,7 @@ mod faults;
 mod glance;
 mod health;
 mod history;
+mod holding;
 mod jobs;
 mod keeper;
 mod kept;

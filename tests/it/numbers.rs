@@ -3,7 +3,6 @@
 use crate::it::documents::blocks;
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const WSGI: &str = "
 import os
 def application(environ, start):
@@ -36,7 +35,7 @@ fn run(mut command: Command, input: &str) -> String {
     let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output().expect("it ends");
     let _ = writer.join();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text_of(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}\n{input}");
     String::from_utf8(output.stdout).expect("UTF-8") + &said
 }
@@ -91,7 +90,7 @@ fn configure(dir: &Path) -> String {
         pool(
             dir,
             "python",
-            "pm = \"static\"\nmax_children = 1\n",
+            "",
             &format!("runtime = \"wsgi\"\nroot = \"{path}/wsgi\"\n"),
         ),
         pool(
@@ -119,10 +118,8 @@ fn start() -> (tempfile::TempDir, Daemon) {
 }
 
 fn start_with(arguments: &[&str]) -> (tempfile::TempDir, Daemon) {
-    place_library();
     let dir = directory();
     let path = dir.path().to_owned();
-    make_writable(&path);
     for (file, text) in [
         ("a.php", "<?php echo 'php';"),
         ("long.php", "<?php sleep(30);"),
@@ -152,8 +149,7 @@ fn start_with(arguments: &[&str]) -> (tempfile::TempDir, Daemon) {
         }
     }
     fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
-    let daemon = Daemon::launch(&path, forkyard(arguments, &path));
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(&path, forkyard(arguments, &path)).ready();
     (dir, daemon)
 }
 
@@ -327,11 +323,7 @@ fn every_pool_has_numbers() {
     assert_eq!(of(&now, "spare_workers_max", "pool=moving"), 2.0);
     assert_eq!(now["forkyard_daemon_pools{}"], 8.0);
     assert_documented(&now);
-    nix::unistd::mkfifo(
-        &daemon.dir.join("gate"),
-        nix::sys::stat::Mode::from_bits_truncate(0o666),
-    )
-    .expect("FIFO");
+    make_fifo(&daemon.dir.join("gate"));
     let mut busy: Client = daemon.client("fixed");
     busy.send(&Params::get(&daemon.dir, "wait.php", ""), b"")
         .expect("send");

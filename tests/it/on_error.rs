@@ -2,7 +2,6 @@
 
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 2\n";
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 const USERS: [&str; 3] = ["www-data", "nobody", "daemon"];
@@ -343,8 +342,7 @@ fn a_new_master_lets_a_bad_pool_go_on() {
     for name in ["good", "bad", "gone"] {
         pools.write(name, pool(path, name, &format!("{}{STATIC}", user(0)), PHP));
     }
-    let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path));
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path)).ready();
     daemon.write("hello.php", "<?php echo 'hello';");
     for name in ["good", "bad", "gone"] {
         assert_eq!(daemon.get(name, "hello.php").body(), "hello");

@@ -102,7 +102,6 @@ fn requests_of_php_are_served_in_the_order_of_arrival() {
 
 #[test]
 fn requests_of_python_are_served_in_the_order_of_arrival() {
-    place_library();
     let root = directory();
     fs::write(root.path().join("wsgi.py"), PYTHON).expect("write");
     let settings = format!("pm = \"static\"\nmax_children = {WORKERS}\n");

@@ -20,18 +20,12 @@ switch ($_GET['n'] % 5) {
 
 struct Site {
     daemon: Daemon,
-    _dir: TempDir,
 }
 
 impl Site {
     fn start(settings: &str, arguments: &[&str]) -> Site {
-        let dir = directory();
-        let path = dir.path().to_owned();
-        make_writable(&path);
-        let text = with_control(&path) + &php_pool(&path, settings, "");
-        fs::write(path.join("forkyard.toml"), text).expect("configuration");
-        let daemon = Daemon::launch(&path, forkyard(arguments, &path));
-        daemon.wait_for("ready to handle connections");
+        let configure = |dir: &Path| with_control(dir) + &php_pool(dir, settings, "");
+        let daemon = Daemon::start_by(configure, |dir| forkyard(arguments, dir));
         for (name, text) in [
             ("a.php", "<?php echo 'php';"),
             ("held.php", HELD),
@@ -40,7 +34,7 @@ impl Site {
         ] {
             daemon.write(name, text);
         }
-        Site { daemon, _dir: dir }
+        Site { daemon }
     }
 
     fn numbers(&self) -> PoolNumbers {

@@ -56,7 +56,6 @@ fn a_worker_that_its_preloader_could_not_tell_of_is_known_and_ends_with_the_daem
         });
         daemon.write("pid.php", PID);
         daemon.write("hold.php", TELLING_HOLD);
-        make_writable(&daemon.dir);
         let first: u32 = daemon.get("www", "pid.php").body().parse().expect("a pid");
         let preloader = until("a preloader or a zygote alone", || {
             let mut others = process::children(daemon.pid());
@@ -180,12 +179,7 @@ fn process_max_is_shared_by_all_pools() {
         let mut text = "[global]\nprocess.max = 3\n".to_owned();
         for name in ["one", "two"] {
             let settings = "pm = \"ondemand\"\nmax_children = 3\n";
-            text.push_str(&pool(
-                dir,
-                name,
-                settings,
-                concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
-            ));
+            text.push_str(&pool(dir, name, settings, PHP));
         }
         text
     });

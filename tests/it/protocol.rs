@@ -13,20 +13,12 @@ fn daemon() -> Daemon {
 }
 
 fn wire(params: &Params, body: &[u8], record_content: usize) -> Vec<u8> {
-    let pairs: Vec<(&[u8], &[u8])> = params
-        .0
-        .iter()
-        .map(|(n, v)| (n.as_bytes(), v.as_bytes()))
-        .collect();
-    let mut bytes = Vec::new();
-    Request {
-        params: &pairs,
+    encoded(&Request {
+        params: &params.pairs(),
         body,
         record_content,
         ..Request::default()
-    }
-    .encode(&mut bytes);
-    bytes
+    })
 }
 
 #[test]

@@ -12,30 +12,21 @@ fn configure(dir: &Path, global: &str, settings: &str, application: &str) -> Str
 }
 
 fn start(settings: &str, application: &str) -> Daemon {
-    let daemon = Daemon::start(|dir| configure(dir, "", settings, application));
-    make_writable(&daemon.dir);
-    daemon
+    Daemon::start(|dir| configure(dir, "", settings, application))
 }
 
 fn edit(daemon: &Daemon, from: &str, to: &str) {
     let file = daemon.dir.join("forkyard.toml");
-    let text = fs::read_to_string(&file).expect("configuration");
+    let text = read_file(&file);
     assert!(text.contains(from), "{from} in {text}");
     fs::write(&file, text.replace(from, to)).expect("configuration");
 }
 
 #[test]
 fn which_program_runs_and_which_is_on_disk() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    fs::write(path.join("forkyard.toml"), configure(&path, "", STATIC, "")).expect("configuration");
-    upgrade::install(&path);
+    let mut daemon = Daemon::start_by(|dir| configure(dir, "", STATIC, ""), upgrade::installed);
+    let path = daemon.dir.clone();
     let program = upgrade::program(&path);
-    let mut command = Command::new(&program);
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    let mut daemon = Daemon::launch(&path, command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
     let version = env!("CARGO_PKG_VERSION");
     let asked = |with: &Path| {
         let mut command = Command::new(with);
@@ -84,7 +75,7 @@ fn what_a_reload_would_change() {
     edit(&daemon, "[global]", "[global]\nlog_level = \"debug\"");
     let other = php_pool(&daemon.dir, STATIC, "").replace("www", "other");
     let other = other.replace("user = \"other-data\"", "user = \"www-data\"");
-    let written = fs::read_to_string(daemon.dir.join("forkyard.toml")).expect("configuration") + &other;
+    let written = read_file(daemon.dir.join("forkyard.toml")) + &other;
     fs::write(daemon.dir.join("forkyard.toml"), &written).expect("configuration");
     let expected = "[global] changes\n  log_level: \"Notice\" -> \"Debug\"\n\
                     pool www would be replaced: its settings changed\n  env.KEY: (not shown) -> (not shown)\n\
@@ -124,8 +115,7 @@ fn where_the_logs_of_a_pool_are() {
             .ok()
             .filter(|it| it.len() > 0)
     });
-    let (code, text) = daemon.said(&["logs", "www"]);
-    assert_eq!(code, Some(0), "{text}");
+    let text = exited(Some(0), daemon.said(&["logs", "www"]));
     let line = |about: &str, file: &str| {
         let mut lines = text.lines();
         let found = lines.find(|line| line.starts_with(&format!("pool www  {about} ")));
@@ -143,8 +133,7 @@ fn where_the_logs_of_a_pool_are() {
     let last = text.lines().last().unwrap_or_default();
     assert_starts(last, "daemon  ");
     assert_contains(last, "standard error");
-    let (code, text) = daemon.said(&["logs", "nope"]);
-    assert_eq!(code, Some(70), "{text}");
+    let text = exited(Some(70), daemon.said(&["logs", "nope"]));
     assert_contains(&text, "there is no pool nope; there are www");
     let odd = "\u{1b}]0;odd\u{7}\u{202e}\n";
     fs::write(daemon.dir.join("app"), odd).expect("write");
@@ -285,7 +274,6 @@ fn the_owner_of_a_pool_ends_its_own_requests_alone() {
         );
         format!("[global]\ncontrol = \"{place}/control.sock\"\n{cgi}")
     });
-    make_writable(&daemon.dir);
     let worker = daemon.wait_for_workers("www", 1)[0];
     write_program(
         &daemon.dir.join("stuck"),
@@ -356,7 +344,6 @@ fn each_question_of_the_document_is_answered_by_its_command() {
         let jobs = format!(
             "[jobs]\nstore = \"{place}/jobs.db\"\nlisten = \"{place}/jobs.sock\"\n{user}[jobs.queue.mail]\npool = \"www\"\nscript = \"{place}/ok.php\"\n"
         );
-        make_writable(dir);
         let pool =
             format!("{pm}access.log = \"DIR/access\"\naccess.format = \"%{{REMOTE_ADDR}}e %m %r %s\"\n");
         configure(dir, "", &pool, "") + &jobs

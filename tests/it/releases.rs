@@ -165,9 +165,7 @@ fn configuration(dir: &Path, application: &Application, settings: &str) -> Strin
 
 impl Shop {
     fn start(application: &'static Application, settings: &str, is_kept: bool) -> Shop {
-        place_library();
         let configure = |dir: &Path| {
-            make_writable(dir);
             for release in ["1", "2", "3"] {
                 write_release(dir, application, release);
             }
@@ -245,18 +243,15 @@ fn every_runtime_serves_one_release_until_a_deployment() {
         process::wait_for_ends(&workers);
         shop.assert_serves("1", &[]);
         // A restart reads it.
-        let (code, text) = shop.daemon.said(&["restart", "shop", "--wait"]);
-        assert_eq!(code, Some(0), "{text}");
+        exited(Some(0), shop.daemon.said(&["restart", "shop", "--wait"]));
         shop.assert_serves("2", &[]);
-        let (code, text) = shop.deploy(&[&shop.release("3"), "--wait"]);
-        assert_eq!(code, 0, "{text}");
+        let text = exited(0, shop.deploy(&[&shop.release("3"), "--wait"]));
         assert_contains(&text, "releases/3 is in service");
         shop.assert_serves("3", &["2"]);
         let links = ["current", "current.last", "current.next"].map(|name| shop.link(name));
         let expected = ["3", "2", "3"].map(|release| Some(format!("releases/{release}")));
         assert_eq!(links, expected, "{}", application.name);
-        let (code, text) = shop.daemon.said(&["rollback", "shop", "--wait"]);
-        assert_eq!(code, Some(0), "{text}");
+        exited(Some(0), shop.daemon.said(&["rollback", "shop", "--wait"]));
         shop.assert_serves("2", &["3"]);
         assert_eq!(shop.link("current.last").as_deref(), Some("releases/3"));
         let shown = shop.daemon.shown(&["releases"]);
@@ -290,8 +285,7 @@ fn a_release_that_does_not_start_changes_nothing() {
             shop.assert_serves("1", &[]);
             let broken = shop.daemon.dir.join("releases/2").join(application.files[1].0);
             fs::rename(&broken, broken.with_extension("away")).expect("rename");
-            let (code, text) = shop.deploy(&["--json", &shop.release("2")]);
-            assert_eq!(code, 70, "{text}");
+            let text = exited(70, shop.deploy(&["--json", &shop.release("2")]));
             assert_contains(&text, "\"outcome\": \"failed\"");
             assert_contains(&text, "no new worker came up: ");
             shop.assert_serves("1", &[]);
@@ -299,8 +293,7 @@ fn a_release_that_does_not_start_changes_nothing() {
             assert_eq!(links, [Some("releases/1".to_owned()), None, None]);
             // The same directory, mended.
             fs::rename(broken.with_extension("away"), &broken).expect("rename");
-            let (code, text) = shop.deploy(&[&shop.release("2")]);
-            assert_eq!(code, 0, "{text}");
+            exited(0, shop.deploy(&[&shop.release("2")]));
             shop.assert_serves("2", &[]);
         }
     }
@@ -311,27 +304,22 @@ fn a_master_that_is_killed_or_replaced_keeps_the_release() {
     for manager in MANAGERS {
         let shop = Shop::start(&APPLICATIONS[1], manager, true);
         shop.assert_serves("1", &[]);
-        let (code, text) = shop.deploy(&[&shop.release("2"), "--wait"]);
-        assert_eq!(code, 0, "{text}");
+        exited(0, shop.deploy(&[&shop.release("2"), "--wait"]));
         shop.move_link("releases/3");
         let master = shop.daemon.kept_master();
         process::signal(master, Signal::SIGKILL);
         let next = shop.daemon.next_kept_master(master);
         shop.assert_serves("2", &[]);
-        let (code, text) = shop.daemon.said(&["upgrade"]);
-        assert_eq!(code, Some(0), "{text}");
+        exited(Some(0), shop.daemon.said(&["upgrade"]));
         process::wait_for_end(next.min(master));
         shop.assert_serves("2", &[]);
         // A later release is known, although no link names the serving release.
-        let (code, text) = shop.deploy(&[&shop.release("1")]);
-        assert_eq!(code, 0, "{text}");
+        exited(0, shop.deploy(&[&shop.release("1")]));
         shop.assert_serves("1", &[]);
         // A restart in between keeps no later deployment waiting.
         for release in ["2", "1"] {
-            let (code, text) = shop.daemon.said(&["restart", "shop", "--wait"]);
-            assert_eq!(code, Some(0), "{text}");
-            let (code, text) = shop.deploy(&[&shop.release(release)]);
-            assert_eq!(code, 0, "{text}");
+            exited(Some(0), shop.daemon.said(&["restart", "shop", "--wait"]));
+            exited(0, shop.deploy(&[&shop.release(release)]));
             shop.assert_serves(release, &[]);
         }
     }
@@ -394,20 +382,20 @@ fn what_can_not_be_a_release_is_refused_with_the_remedy() {
     // A directory at a link's place keeps a deployment from its start.
     for name in ["current.next", "current.last"] {
         let path = shop.daemon.write(name, "");
-        let (code, text) = shop.deploy(&[&shop.release("2")]);
-        assert_eq!(code, 78, "{text}");
+        let text = exited(78, shop.deploy(&[&shop.release("2")]));
         assert_contains(&text, &format!("{name} is no link; move it away"));
         fs::remove_file(path).expect("remove");
     }
     assert_eq!(shop.link("current.next"), None);
-    let (code, text) = shop.daemon.said(&["deploy", "nothing", &shop.release("2")]);
-    assert_eq!(code, Some(78), "{text}");
+    let text = exited(
+        Some(78),
+        shop.daemon.said(&["deploy", "nothing", &shop.release("2")]),
+    );
     assert_contains(&text, "there is no pool nothing");
     // A directory in place of a link.
     fs::rename(shop.daemon.dir.join("current"), shop.daemon.dir.join("away")).expect("rename");
     fs::create_dir(shop.daemon.dir.join("current")).expect("a directory");
-    let (code, text) = shop.deploy(&[&shop.release("2")]);
-    assert_eq!(code, 78, "{text}");
+    let text = exited(78, shop.deploy(&[&shop.release("2")]));
     assert_contains(&text, "current is no link; move it away");
     shop.assert_serves("1", &[]);
 }
@@ -436,12 +424,10 @@ fn an_owner_deploys_below_the_link_s_directory_and_a_stranger_nothing() {
     let own = root.join("releases/2");
     let (code, text) = ask(STRANGER, &own);
     assert!(code != 0 && text.contains("permission denied"), "{text}");
-    let (code, text) = ask(OWNER, &elsewhere);
-    assert_eq!(code, 78, "{text}");
+    let text = exited(78, ask(OWNER, &elsewhere));
     assert_contains(&text, "only root may name a release elsewhere");
     shop.assert_serves("1", &[]);
-    let (code, text) = ask(OWNER, &own);
-    assert_eq!(code, 0, "{text}");
+    exited(0, ask(OWNER, &own));
     shop.assert_serves("2", &["1"]);
     // The link is the owner's, so that it may not lead elsewhere either.
     lchown(root.join("current"), Some(OWNER), Some(OWNER)).expect("lchown");
@@ -451,22 +437,18 @@ fn an_owner_deploys_below_the_link_s_directory_and_a_stranger_nothing() {
     let (code, text) = shop.daemon.said(&["restart", "shop", "--wait"]);
     assert!(code != Some(0), "{text}");
     assert_contains(&text, "only root may name a release elsewhere");
-    let (code, text) = shop.deploy(&[&elsewhere.display().to_string()]);
-    assert_eq!(code, 0, "{text}");
+    exited(0, shop.deploy(&[&elsewhere.display().to_string()]));
     assert_contains(&shop.answer_at("current"), "9 9 ");
     // A release of somebody else.
     chown(&own, Some(STRANGER), Some(STRANGER)).expect("chown");
-    let (code, text) = shop.deploy(&[&own.display().to_string()]);
-    assert_eq!(code, 78, "{text}");
+    let text = exited(78, shop.deploy(&[&own.display().to_string()]));
     assert_contains(&text, "belongs to user 34");
 }
 
 #[test]
 fn a_node_application_is_started_as_its_release_says() {
     let node = APPLICATIONS.iter().find(|it| it.name == "node").expect("node");
-    place_library();
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         for (release, file) in [("1", "app.js"), ("2", "other.js"), ("3", "app.js")] {
             write_release(dir, node, release);
             let root = dir.join("releases").join(release);
@@ -490,21 +472,18 @@ fn a_node_application_is_started_as_its_release_says() {
     };
     assert_eq!(shop.answer_at("current"), "1 1 1");
     for release in ["2", "3", "2"] {
-        let (code, text) = shop.deploy(&[&shop.release(release), "--wait"]);
-        assert_eq!(code, 0, "{text}\n{}", shop.daemon.log());
+        exited(0, shop.deploy(&[&shop.release(release), "--wait"]));
         assert_eq!(
             shop.answer_at("current"),
             format!("{release} {release} {release}")
         );
     }
     shop.move_link("releases/1");
-    let (code, text) = shop.daemon.said(&["reload"]);
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), shop.daemon.said(&["reload"]));
     assert_eq!(shop.answer_at("current"), "2 2 2");
     // A release without a command is refused.
     fs::remove_file(shop.daemon.dir.join("releases/3/app.js")).expect("remove");
-    let (code, text) = shop.deploy(&[&shop.release("3")]);
-    assert_eq!(code, 78, "{text}");
+    let text = exited(78, shop.deploy(&[&shop.release("3")]));
     assert_contains(&text, "no package.json with a script");
     assert_eq!(shop.answer_at("current"), "2 2 2");
 }

@@ -21,9 +21,7 @@ struct Shop {
 
 impl Shop {
     fn start(place: &str) -> Shop {
-        place_library();
         let daemon = Daemon::start(|dir| {
-            make_writable(dir);
             let real = dir.join("real");
             for release in ["1", "2", "3"] {
                 let directory = real.join("releases").join(release);
@@ -71,7 +69,7 @@ impl Shop {
     /// Starts a deployment whose start waits, and returns once it is under way.
     fn begin_hanging(&self, release: &str, words: &[&str]) -> Child {
         let gate = self.release(release).join("gate");
-        nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_truncate(0o666)).expect("a FIFO");
+        make_fifo(&gate);
         let child = self.command(words, release).spawn().expect("forkyard");
         wait_until("the deployment to be under way", || {
             let shown = parsed(&self.daemon.shown(&["releases", "shop", "--json"]));
@@ -120,8 +118,7 @@ fn a_deployment_names_its_release_in_a_link_until_it_is_replaced_or_taken_back()
 fn nothing_is_written_through_a_link_of_another() {
     // The way to the link is a link.
     let shop = Shop::start("way");
-    let (code, said) = shop.deploy("2");
-    assert_eq!(code, Some(78), "{said}");
+    let said = exited(Some(78), shop.deploy("2"));
     assert_contains(&said, "a path without links");
     assert_eq!(shop.links(), links(["releases/1", "", ""]));
     assert_eq!(fs::read_dir(&shop.place).expect("the place").count(), 2);
@@ -133,14 +130,12 @@ fn nothing_is_written_through_a_link_of_another() {
     for name in ["current.next", "current.last"] {
         symlink(&elsewhere, shop.place.join(name)).expect("a link");
     }
-    let (code, said) = shop.deploy("2");
-    assert_eq!(code, Some(0), "{said}");
+    exited(Some(0), shop.deploy("2"));
     assert_eq!(fs::read_dir(&elsewhere).expect("the directory").count(), 0);
     assert_eq!(shop.links(), links(["releases/2", "releases/2", "releases/1"]));
     fs::remove_file(shop.place.join("current.next")).expect("remove");
     fs::create_dir(shop.place.join("current.next")).expect("a directory");
-    let (code, said) = shop.deploy("3");
-    assert_eq!(code, Some(78), "{said}");
+    let said = exited(Some(78), shop.deploy("3"));
     assert_contains(&said, "current.next is no link");
     assert_eq!(shop.page(), "2");
 }
@@ -164,8 +159,7 @@ fn a_missing_link_is_made_and_a_moved_one_is_reported() {
     let shop = Shop::start("real");
     let link = shop.place.join("current");
     fs::remove_file(&link).expect("remove");
-    let (code, said) = shop.deploy("2");
-    assert_eq!(code, Some(0), "{said}");
+    exited(Some(0), shop.deploy("2"));
     let made = fs::read_link(&link).expect("a link");
     assert_eq!(made, shop.release("2"));
     fs::remove_file(&link).expect("remove");
@@ -186,8 +180,7 @@ fn links_by_root_belong_to_the_owner_of_the_link() {
         false => nix::unistd::getuid().as_raw(),
     };
     lchown(shop.place.join("current"), Some(owner), None).expect("lchown");
-    let (code, said) = shop.deploy("2");
-    assert_eq!(code, Some(0), "{said}");
+    exited(Some(0), shop.deploy("2"));
     for name in ["current", "current.last"] {
         let found = fs::symlink_metadata(shop.place.join(name)).expect("a link");
         assert_eq!(found.uid(), owner, "{name}");
@@ -214,8 +207,7 @@ fn a_command_that_ends_early_takes_its_deployment_back() {
         assert_eq!(shop.links(), links(["releases/1", next, ""]), "{signal}");
         assert_eq!(shop.page(), "1");
         // The next deployment has the link.
-        let (code, said) = shop.deploy("3");
-        assert_eq!(code, Some(0), "{said}");
+        exited(Some(0), shop.deploy("3"));
         assert_eq!(shop.links(), links(["releases/3", "releases/3", "releases/1"]));
     }
 }

@@ -29,7 +29,6 @@ fn new_workers_serve_while_an_old_one_finishes() {
         "<?php touch($_GET['until'] . '.begun'); while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } \
          echo date_default_timezone_get();",
     );
-    make_writable(&daemon.dir);
     assert_eq!(daemon.get("www", "zone.php").body(), "Europe/Paris");
     let go = daemon.dir.join("go");
     let mut slow = daemon.client("www");
@@ -55,10 +54,7 @@ fn new_workers_serve_while_an_old_one_finishes() {
     assert_eq!(daemon.get("www", "zone.php").body(), "Asia/Tokyo");
     fs::write(&go, "").expect("go");
     assert_eq!(slow.answer().expect("answer").body(), "Europe/Paris");
-    wait_until("the last old worker to leave", || {
-        let now = daemon.workers("www");
-        now.len() == 3 && now.iter().all(|pid| !old.contains(pid))
-    });
+    daemon.wait_for_other_workers("www", 3, &old);
     wait_until("the old preloader to leave", || {
         daemon.preloaders("www").len() == 1
     });
@@ -125,14 +121,7 @@ fn a_kept_socket_follows_the_configuration() {
 
 #[test]
 fn pools_come_and_go() {
-    let one = |dir: &Path, name: &str| {
-        pool(
-            dir,
-            name,
-            "",
-            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
-        )
-    };
+    let one = |dir: &Path, name: &str| pool(dir, name, "", PHP);
     let daemon = Daemon::start(|dir| one(dir, "a") + &one(dir, "b"));
     daemon.write("pid.php", "<?php echo getmypid();");
     assert!(daemon.get("b", "pid.php").ended);

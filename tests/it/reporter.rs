@@ -5,11 +5,7 @@ use crate::support::prelude::*;
 
 fn start(settings: &str) -> Daemon {
     let daemon = Daemon::start(|dir| pool(dir, settings));
-    nix::unistd::mkfifo(
-        &daemon.dir.join("gate"),
-        nix::sys::stat::Mode::from_bits_truncate(0o666),
-    )
-    .expect("FIFO");
+    make_fifo(&daemon.dir.join("gate"));
     daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
     daemon.write("a.php", "<?php echo 'a';");
     daemon
@@ -107,7 +103,7 @@ fn the_reporter_is_nobody_in_particular() {
     assert_eq!(process::status_line(reporter, "Threads").as_deref(), Some("1"));
     let environment = fs::read(format!("/proc/{reporter}/environ")).unwrap_or_default();
     assert!(!String::from_utf8_lossy(&environment).contains("SECRET"));
-    let maps = fs::read_to_string(format!("/proc/{reporter}/maps")).expect("maps");
+    let maps = read_file(format!("/proc/{reporter}/maps"));
     let boards: Vec<&str> = maps
         .lines()
         .filter(|line| line.contains("memfd:forkyard"))
@@ -127,7 +123,7 @@ fn the_reporter_is_nobody_in_particular() {
         if target.to_string_lossy().contains("memfd:forkyard") {
             boards += 1;
             let name = entry.file_name().to_string_lossy().into_owned();
-            let info = fs::read_to_string(format!("/proc/{reporter}/fdinfo/{name}")).expect("fdinfo");
+            let info = read_file(format!("/proc/{reporter}/fdinfo/{name}"));
             let flags = info
                 .lines()
                 .find_map(|line| line.strip_prefix("flags:"))

@@ -8,21 +8,14 @@ const OLD: &str =
 fn configure(dir: &Path) -> String {
     let application = dir.join("app");
     fs::create_dir_all(&application).expect("app");
-    make_writable(dir);
     fs::write(application.join("app.py"), OLD).expect("app.py");
     let text = application_in("wsgi", application, "");
     with_control(dir)
         + &pool(dir, "shop", "pm = \"static\"\nmax_children = 2\n", &text)
-        + &pool(
-            dir,
-            "other",
-            "pm = \"static\"\nmax_children = 1\n",
-            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
-        )
+        + &pool(dir, "other", "", PHP)
 }
 
 fn start() -> Daemon {
-    place_library();
     let daemon = Daemon::start(configure);
     daemon.wait_for_workers("shop", 2);
     daemon.wait_for_workers("other", 1);
@@ -51,8 +44,7 @@ fn a_pool_of_one_application_is_restarted_by_its_name_and_by_its_directory() {
             directory.join("app.py"),
             OLD.replace("old", &format!("new{index}")),
         );
-        let (code, text) = restart(&daemon, &["--wait", what]);
-        assert_eq!(code, 0, "{text}");
+        let text = exited(0, restart(&daemon, &["--wait", what]));
         assert_contains(&text, "is restarted: the new processes serve");
         assert_eq!(body(&daemon), format!("new{index}"));
         assert!(
@@ -73,8 +65,7 @@ fn a_pool_of_one_application_is_restarted_by_its_name_and_by_its_directory() {
 fn new_code_that_does_not_start_is_told_and_the_old_goes_on() {
     let daemon = start();
     fs::write(daemon.dir.join("app/app.py"), "import nowhere_to_be_found\n").expect("app.py");
-    let (code, text) = restart(&daemon, &["--wait", "shop"]);
-    assert_eq!(code, 70, "{text}");
+    let text = exited(70, restart(&daemon, &["--wait", "shop"]));
     assert_contains(&text, "failed shop: no new worker came up");
     assert_eq!(body(&daemon), "old");
 }
@@ -93,8 +84,7 @@ fn an_owner_restarts_the_own_pool_and_reads_its_errors() {
     };
     chown(daemon.dir.join("app/app.py"), Some(OWNER), Some(OWNER)).expect("chown");
     fs::set_permissions(&daemon.dir, fs::Permissions::from_mode(0o755)).expect("chmod");
-    let (code, text) = ask(OWNER, &["restart", "--wait", "shop"]);
-    assert_eq!(code, 0, "{text}");
+    exited(0, ask(OWNER, &["restart", "--wait", "shop"]));
     let (code, text) = ask(STRANGER, &["restart", "--wait", "shop"]);
     assert!(code != 0 && text.contains("permission denied"), "{text}");
     fs::write(daemon.dir.join("app/app.py"), "import nowhere_to_be_found\n").expect("app.py");

@@ -7,20 +7,17 @@ fn programs() -> &'static Path {
     daemon.parent().expect("a folder")
 }
 
-pub(super) fn responder() -> PathBuf {
-    programs().join("examples/responder")
-}
-
-pub(super) fn handlers() -> PathBuf {
-    programs().join("examples/handlers")
+/// The command of an example, with the file of a directory.
+pub(super) fn example(name: &str, dir: &Path) -> Command {
+    let mut command = Command::new(programs().join("examples").join(name));
+    command.arg(dir.join("forkyard.toml"));
+    command
 }
 
 fn run(dir: &Path, text: &str) -> Output {
-    let file = dir.join("forkyard.toml");
-    fs::write(&file, text).expect("configuration");
-    let mut command = Command::new(responder());
-    command.arg(file).stdin(Stdio::null());
-    command.output().expect("the example")
+    write_file(dir.join("forkyard.toml"), text);
+    let mut command = example("responder", dir);
+    command.stdin(Stdio::null()).output().expect("the example")
 }
 
 #[test]
@@ -28,7 +25,7 @@ fn a_mistake_in_the_file_is_shown_as_text() {
     let dir = directory();
     let text = pool(dir.path(), "hello", "pm = \"statik\"\n", "runtime = \"rust\"\n");
     let output = run(dir.path(), &text);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text_of(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert_starts(&said, "Error: ");
     assert_contains(&said, "forkyard.toml:");
@@ -41,7 +38,7 @@ fn a_mistake_in_the_file_is_shown_as_text() {
 fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
     let dir = directory();
     let output = run(dir.path(), &pool(dir.path(), "helo", "", "runtime = \"rust\"\n"));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text_of(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let missing = "[pool helo] runtime = \"rust\": this program has no handler of that pool's name";
     assert_contains(&said, &format!("Error: {missing}"));
@@ -51,19 +48,10 @@ fn a_pool_without_a_handler_and_a_handler_without_a_pool_are_named() {
 
 #[test]
 fn a_handler_that_hoards_memory_or_panics_is_followed_by_another_worker() {
-    let dir = directory();
-    let path = dir.path();
     let settings = "memory_limit = \"100M\"\ncatch_workers_output = true\n";
-    let text = pool(path, "rust-good", settings, "runtime = \"rust\"\n");
-    fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut command = Command::new(handlers());
-    command.arg(path.join("forkyard.toml"));
-    let daemon = Daemon::launch(path, command);
-    daemon.wait_for("ready to handle connections");
-    let ask = |query: &str| {
-        let params = Params::get(path, "x", query);
-        daemon.ask("rust-good", &params)
-    };
+    let configure = |dir: &Path| pool(dir, "rust-good", settings, "runtime = \"rust\"\n");
+    let daemon = Daemon::start_by(configure, |dir| example("handlers", dir));
+    let ask = |query: &str| daemon.get("rust-good", &format!("x?{query}"));
     let pid = |query: &str| {
         let answer = ask(query);
         let pid = answer
@@ -87,23 +75,16 @@ fn a_handler_that_hoards_memory_or_panics_is_followed_by_another_worker() {
 
 #[test]
 fn status_at_its_own_address_is_served_by_forkyard_from_the_path() {
-    let dir = directory();
-    let path = dir.path();
-    let status = path.join("status.sock");
-    let settings = format!(
-        "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\nstatus_listen = \"{}\"\n",
-        status.display()
-    );
-    let text = pool(path, "hello", &settings, "runtime = \"rust\"\n");
-    fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut command = Command::new(responder());
-    command.arg(path.join("forkyard.toml"));
-    let known = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::iter::once(programs().to_owned()).chain(std::env::split_paths(&known));
-    command.env("PATH", std::env::join_paths(places).expect("a path"));
-    let daemon = Daemon::launch(path, command);
-    daemon.wait_for("ready to handle connections");
-    let mut client = Client::connect(&status).expect("connect");
+    let settings = "status_path = \"/status\"\nstatus_listen = \"DIR/status.sock\"\n";
+    let configure = |dir: &Path| pool(dir, "hello", settings, "runtime = \"rust\"\n");
+    let daemon = Daemon::start_by(configure, |dir| {
+        let known = std::env::var_os("PATH").unwrap_or_default();
+        let places = std::iter::once(programs().to_owned()).chain(std::env::split_paths(&known));
+        let mut command = example("responder", dir);
+        command.env("PATH", std::env::join_paths(places).expect("a path"));
+        command
+    });
+    let mut client = Client::connect(&daemon.socket("status")).expect("connect");
     let params = Params::get(Path::new("/"), "status", "").with("SCRIPT_NAME", "/status");
     let answer = client.request(&params, b"").expect("answer").body();
     assert_contains(&answer, "pool:                 hello");

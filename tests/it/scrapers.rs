@@ -31,7 +31,7 @@ impl Site {
             php_pool(dir, &settings, "")
         });
         let gate = daemon.dir.join("gate");
-        nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_truncate(0o666)).expect("FIFO");
+        make_fifo(&gate);
         daemon.write("wait.php", "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
         daemon.write("a.php", "<?php echo 'a';");
         let dir = daemon.dir.display();

@@ -14,7 +14,6 @@ fn worker(daemon: &Daemon) -> u32 {
 
 fn busy(daemon: &Daemon) -> Client {
     let mark = daemon.dir.join("mark");
-    make_writable(&daemon.dir);
     daemon.write("busy.php", BUSY);
     let query = format!("mark={}", mark.display());
     let client = daemon.send("www", &Params::get(&daemon.dir, "busy.php", &query));
@@ -41,7 +40,7 @@ fn an_idle_worker_and_a_busy_one_name_the_process_that_ended_them() {
     for limit in ["", "request_terminate_timeout = \"60s\"\n"] {
         let daemon = Daemon::start(|dir| php_pool(dir, &format!("{SETTINGS}{limit}"), ""));
         let (own, user) = (std::process::id(), nix::unistd::getuid());
-        let name = fs::read_to_string("/proc/self/comm").expect("comm");
+        let name = read_file("/proc/self/comm");
         let us = format!("process {own} ({}), user id {user}", name.trim_end());
         for (signal, said) in [
             (Signal::SIGTERM, "15 (SIGTERM)"),

@@ -50,8 +50,7 @@ fn a_socket_that_was_passed_is_served_and_left() {
         .arg(env!("CARGO_BIN_EXE_forkyard"))
         .args(["run", "-c"]);
     command.arg(path.join("forkyard.toml"));
-    let mut daemon = Daemon::launch(path, command);
-    daemon.wait_for("ready to handle connections");
+    let mut daemon = Daemon::launch(path, command).ready();
     daemon.write(
         "env.php",
         "<?php echo json_encode([getenv('LISTEN_FDS'), getenv('LISTEN_PID')]);",
@@ -76,7 +75,7 @@ fn descriptors_are_left_with_the_service_manager() {
         let mut buffer = [0; 4096];
         loop {
             let count = socket.recv(&mut buffer).expect("a message");
-            let message = String::from_utf8_lossy(&buffer[..count]).into_owned();
+            let message = text_of(&buffer[..count]);
             if let Some(name) = message.lines().find_map(|line| line.strip_prefix("FDNAME=")) {
                 if message.contains("FDSTORE=1") {
                     kept.insert(name.to_owned());

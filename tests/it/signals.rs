@@ -8,7 +8,6 @@ const SLEEP: &str = "<?php touch($_GET['mark']); $t = hrtime(true); usleep(40000
 fn sleeping(daemon: &Daemon) -> Client {
     let mark = daemon.dir.join("mark");
     let _ = fs::remove_file(&mark);
-    make_writable(&daemon.dir);
     daemon.write("sleep.php", SLEEP);
     let query = format!("mark={}", mark.display());
     let client = daemon.send("www", &Params::get(&daemon.dir, "sleep.php", &query));

@@ -48,6 +48,7 @@ struct Sites {
 }
 
 fn configuration(dir: &Path, applications: &str, more: &str) -> String {
+    fs::create_dir_all(dir.join("apps")).expect("apps");
     let path = dir.display();
     let rate = match applications.contains("stat_throttle_rate") {
         true => "",
@@ -67,14 +68,16 @@ impl Sites {
     }
 
     fn start_with(applications: &str, more: &str) -> Sites {
-        place_library();
-        let daemon = Daemon::start(|dir| {
-            fs::create_dir(dir.join("apps")).expect("apps");
-            configuration(dir, applications, more)
-        });
-        let apps = daemon.dir.join("apps");
-        let nginx = Nginx::start(&Sites::location(&daemon), "");
-        Sites { nginx, daemon, apps }
+        Sites::before(Daemon::start(|dir| configuration(dir, applications, more)))
+    }
+
+    /// With nginx before a daemon.
+    fn before(daemon: Daemon) -> Sites {
+        Sites {
+            nginx: Nginx::start(&Sites::location(&daemon), ""),
+            apps: daemon.dir.join("apps"),
+            daemon,
+        }
     }
 
     fn location(daemon: &Daemon) -> String {
@@ -188,10 +191,18 @@ impl Sites {
     fn companion(&self, which: &str) -> u32 {
         companion(&self.daemon, which)
     }
+}
 
-    fn end(mut self) {
+impl Drop for Sites {
+    /// Ends the daemon, unless the test has: nothing of it may be left.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         let children = process::children(self.daemon.pid());
-        self.daemon.signal(Signal::SIGQUIT);
+        if process::runs(self.daemon.pid()) {
+            self.daemon.signal(Signal::SIGQUIT);
+        }
         let status = self.daemon.wait();
         assert!(status.success(), "{status}\n{}", self.daemon.log());
         for child in children {
@@ -213,7 +224,7 @@ fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
-    let text = String::from_utf8_lossy(&answer).into_owned();
+    let text = text_of(&answer);
     let status = text
         .split(' ')
         .nth(1)

@@ -351,18 +351,14 @@ fn workers_of_an_earlier_preloader_are_seen() {
 #[test]
 fn without_root() {
     skip_if!(needs_root());
-    let dir = directory();
-    make_writable(dir.path());
-    write_scripts(dir.path());
-    let text = slow_pool(dir.path(), "").replace("user = \"www-data\"\n", "");
-    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-    let mut command = forkyard(&["run"], dir.path());
-    command.uid(65_534).gid(65_534);
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let configure = |dir: &Path| {
+        write_scripts(dir);
+        slow_pool(dir, "").replace("user = \"www-data\"\n", "")
+    };
+    let daemon = Daemon::start_by(configure, |dir| as_user(forkyard(&["run"], dir), 65_534));
     assert_eq!(daemon.get("www", "slow.php?how=sleep").body(), "done");
     daemon.wait_for("finished trace of ");
-    let text = entry(&dir.path().join("slow.log"));
+    let text = entry(&daemon.dir.join("slow.log"));
     assert_contains(&text, "] sleep() ");
     assert_lacks(&text, "+++");
 }

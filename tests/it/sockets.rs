@@ -2,7 +2,6 @@
 
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONE: &str = "pm = \"static\"\nmax_children = 1\n";
 const HOLD: &str =
     "<?php while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';";
@@ -99,7 +98,7 @@ fn a_path_that_leads_to_something_else_is_left_alone_and_told() {
     assert_contains(&text, "exists and is no socket");
     assert_contains(&text, "kept other\n");
     assert_ne!(code, Some(0));
-    assert_eq!(fs::read_to_string(&path).expect("the file"), "mine");
+    assert_eq!(read_file(&path), "mine");
     assert_eq!(
         kept.request(&params, b"").expect("an answer").body(),
         "fine",

@@ -1,52 +1,38 @@
 //! Reloads, upgrades and killed masters in any order, under load: no request fails and nothing leaks.
 
+use crate::it::upgrade::{install, installed};
 use crate::random::{Random, number};
 use crate::support::prelude::*;
 use std::sync::atomic::AtomicU64;
 use std::time::UNIX_EPOCH;
 
 const EVENTS: u64 = 24;
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 
 struct Storm {
     daemon: Daemon,
     address: String,
-    _dir: tempfile::TempDir,
 }
 
 impl Storm {
     fn start() -> Storm {
-        let dir = directory();
-        let path = dir.path().to_owned();
         let address = free_address();
         let dynamic = "pm = \"dynamic\"\nmax_children = 6\nstart_servers = 2\nmin_spare_servers = 1\nmax_spare_servers = 3\nreload = \"always\"\n";
         let ondemand =
             format!("listen = \"{address}\"\npm = \"ondemand\"\nmax_children = 4\nreload = \"always\"\n");
-        let text = format!(
-            "[global]\nprocess_control_timeout = \"20s\"\n{}{}",
-            pool(&path, "www", dynamic, PHP),
-            pool(&path, "tcp", &ondemand, PHP)
-        );
-        fs::write(path.join("forkyard.toml"), text).expect("configuration");
-        fs::create_dir(path.join("bin")).expect("mkdir");
-        for name in ["forkyard", "forkyard-php"] {
-            install(&path, name);
-        }
-        let mut command = Command::new(path.join("bin/forkyard"));
-        command
-            .args(["run", "--keeper", "-c"])
-            .arg(path.join("forkyard.toml"));
-        let daemon = Daemon::launch(&path, command);
-        daemon.wait_for("ready to handle connections");
+        let configure = |dir: &Path| {
+            let pools = pool(dir, "www", dynamic, PHP) + &pool(dir, "tcp", &ondemand, PHP);
+            format!("[global]\nprocess_control_timeout = \"20s\"\n{pools}")
+        };
+        let daemon = Daemon::start_by(configure, |dir| {
+            let mut command = installed(dir);
+            command.arg("--keeper");
+            command
+        });
         daemon.write(
             "work.php",
             "<?php usleep(mt_rand(0, 3000)); echo 'done ' . $_GET['n'];",
         );
-        Storm {
-            daemon,
-            address,
-            _dir: dir,
-        }
+        Storm { daemon, address }
     }
 
     fn client(&self, pool: &str) -> Client {
@@ -132,14 +118,6 @@ fn free_address() -> String {
     listener.local_addr().expect("address").to_string()
 }
 
-fn install(dir: &Path, name: &str) {
-    let source = Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name(name);
-    let target: PathBuf = dir.join("bin").join(name);
-    let new = target.with_extension("new");
-    crate::support::copy_program(&source, &new);
-    fs::rename(&new, &target).expect("rename");
-}
-
 #[test]
 fn no_request_is_lost_and_nothing_is_left_behind() {
     let events = number("FORKYARD_STORM").unwrap_or(EVENTS);
@@ -186,7 +164,7 @@ fn no_request_is_lost_and_nothing_is_left_behind() {
                     None => missed += 1,
                 },
                 2 => {
-                    install(&daemon.dir, "forkyard");
+                    install(&daemon.dir);
                     daemon.signal(Signal::SIGUSR2);
                     upgrades += 1;
                 }

@@ -9,7 +9,7 @@ const REQUESTS: u64 = 50;
 fn count(pid: u32, dir: &Path, act: impl FnOnce()) -> BTreeMap<String, u64> {
     let waits = || {
         wait_until("the process to wait", || {
-            let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
+            let place = read_file(format!("/proc/{pid}/wchan"));
             place.contains("epoll") || place.contains("ep_poll")
         });
     };
@@ -31,7 +31,6 @@ fn daemon_with(settings: &str) -> (Daemon, u32) {
 /// A pool of a release.
 fn daemon_with_release() -> (Daemon, u32) {
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         fs::create_dir_all(dir.join("releases/1")).expect("a release");
         symlink("releases/1", dir.join("current")).expect("a link");
         let path = dir.display();
@@ -59,14 +58,9 @@ fn warmed(daemon: Daemon, path: &str) -> (Daemon, u32) {
 /// Retries until few clients of a count were delayed.
 const COUNTS: usize = 5;
 
-#[test]
-fn a_new_connection_costs_accept_read_write_and_close() {
-    costs_accept_read_write_and_close(daemon(), "hello.php");
-}
-
-#[test]
-fn a_request_of_a_release_costs_no_other_call() {
-    costs_accept_read_write_and_close(daemon_with_release(), "current/hello.php");
+tests! {
+    fn a_new_connection_costs_accept_read_write_and_close() => costs_accept_read_write_and_close(daemon(), "hello.php");
+    fn a_request_of_a_release_costs_no_other_call() => costs_accept_read_write_and_close(daemon_with_release(), "current/hello.php");
 }
 
 fn costs_accept_read_write_and_close((daemon, worker): (Daemon, u32), path: &str) {
@@ -246,12 +240,7 @@ fn an_idle_daemon_makes_no_call() {
                     "pm = \"static\"\nmax_children = 1\n",
                 ];
                 let settings = settings[usize::from(index == 0)];
-                pool(
-                    dir,
-                    &format!("p{index}"),
-                    settings,
-                    concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
-                )
+                pool(dir, &format!("p{index}"), settings, PHP)
             })
             .collect()
     });

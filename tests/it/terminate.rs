@@ -13,7 +13,6 @@ fn daemon(settings: &str) -> Daemon {
     });
     daemon.wait_for_workers("www", 2);
     daemon.write("ok.php", "<?php echo 'fine';");
-    make_writable(&daemon.dir);
     daemon
 }
 
@@ -215,7 +214,6 @@ fn no_shutdown_function_runs() {
 #[test]
 fn a_program_goes_with_its_request() {
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         let application = application_in("cgi", dir, "");
         let settings = "pm = \"static\"\nmax_children = 1\nrequest_terminate_timeout = \"1s\"\n";
         pool(dir, "www", settings, &application)
@@ -226,7 +224,7 @@ fn a_program_goes_with_its_request() {
     );
     let answer = daemon.get("www", "sleep.cgi");
     assert!(is_timeout(&answer), "{}", answer.text());
-    let text = fs::read_to_string(daemon.dir.join("pid")).expect("it ran");
+    let text = read_file(daemon.dir.join("pid"));
     let pid: u32 = text.trim().parse().expect("a pid");
     wait_until("the program's end", || !process::runs(pid));
 }

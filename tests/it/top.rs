@@ -137,7 +137,6 @@ fn a_frame_has_the_rates_of_the_load() {
 fn it_is_seen_what_requests_wait_for() {
     skip_if!(needs_root());
     let daemon = php(2);
-    make_writable(&daemon.dir);
     let others = Others::start(&daemon.dir);
     for (name, script, cause) in CAUSES {
         let script = script.replace("ADDRESS", &others.address);
@@ -234,13 +233,14 @@ fn a_program_that_is_not_installed_is_named() {
         command.arg(daemon.dir.join("forkyard.toml")).env("PATH", path);
         said_by(&mut command)
     };
-    let (code, said) = run(alone.path());
-    assert_eq!(code, Some(70), "{said}");
+    let said = exited(Some(70), run(alone.path()));
     assert_contains(&said, "install the package forkyard-top");
-    let (code, said) = run(Path::new(env!("CARGO_BIN_EXE_forkyard"))
-        .parent()
-        .expect("a directory"));
-    assert_eq!(code, Some(0), "{said}");
+    let said = exited(
+        Some(0),
+        run(Path::new(env!("CARGO_BIN_EXE_forkyard"))
+            .parent()
+            .expect("a directory")),
+    );
     assert_contains(&said, "www");
 }
 
@@ -349,10 +349,8 @@ fn keys_are_obeyed_in_a_terminal() {
     );
     let tmux = Tmux::start(&daemon.dir, &command);
     let shown = tmux.wait_for("GET /long.php");
-    assert!(
-        shown.contains("1 pools 2 workers") && shown.contains("requests in flight"),
-        "{shown}"
-    );
+    assert_contains(&shown, "1 pools 2 workers");
+    assert_contains(&shown, "requests in flight");
     tmux.press(&["2"]);
     tmux.wait_for("REQUESTS");
     tmux.press(&["?"]);
@@ -378,10 +376,7 @@ fn keys_are_obeyed_in_a_terminal() {
     tmux.press(&["r"]);
     tmux.wait_for("give pool www new processes? (y/n)");
     tmux.press(&["y"]);
-    wait_until("new workers", || {
-        let now = daemon.workers("www");
-        now.len() == 2 && now.iter().all(|pid| !before.contains(pid))
-    });
+    daemon.wait_for_other_workers("www", 2, &before);
     tmux.press(&["/", "x", "y", "z", "Enter"]);
     tmux.wait_for("no row has the text of the filter");
     tmux.press(&["q"]);

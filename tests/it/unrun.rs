@@ -26,11 +26,10 @@ fn refusals(daemon: &Daemon, pool: &str) -> Vec<(String, u64, String, Option<Str
 #[test]
 fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         let mut text = with_control(dir);
         for (name, application) in [("zygote", ""), ("own", "preloader = \"own\"\n")] {
             let application = format!("{application}php_admin_value = {{ open_basedir = \"DIR/www\" }}\n");
-            let version = format!("runtime = \"php\"\nversion = {:?}\n", env!("FORKYARD_PHP"));
+            let version = PHP.to_owned();
             text += &pool(dir, name, STATIC, &(version + &application));
         }
         text
@@ -163,7 +162,7 @@ fn why_a_script_is_not_run_is_in_the_log_and_in_the_status() {
             });
             assert_eq!((&found.2, &found.3), (path, part), "{case}");
             let output = forkyard(&["status", pool], dir).output().expect("forkyard");
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let text = text_of(&output.stdout);
             let line = text
                 .lines()
                 .find(|line| line.contains("scripts not run: ") && line.contains(words));
@@ -240,7 +239,6 @@ fn a_root_that_a_chroot_does_not_have_is_told() {
 #[test]
 fn why_a_program_is_not_run_is_counted() {
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         let application = application_in("cgi", dir, "");
         let global = with_control(dir);
         global + &pool(dir, "www", STATIC, &application)

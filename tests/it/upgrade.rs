@@ -6,7 +6,6 @@ const STATIC: &str = "pm = \"static\"\nmax_children = 3\nreload = \"always\"\n";
 
 struct Installed {
     daemon: Daemon,
-    _dir: tempfile::TempDir,
 }
 
 impl Installed {
@@ -15,23 +14,14 @@ impl Installed {
     }
 
     fn start_with(settings: impl FnOnce(&Path) -> String) -> Installed {
-        let dir = directory();
-        let path = dir.path().to_owned();
-        let global = with_control(&path);
-        let text = global + &php_pool(&path, &settings(&path), "");
-        fs::write(path.join("forkyard.toml"), text).expect("configuration");
-        make_writable(&path);
-        install(&path);
-        let mut command = Command::new(program(&path));
-        command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-        let daemon = Daemon::launch(&path, command);
-        daemon.wait_for("ready to handle connections");
+        let configure = |dir: &Path| with_control(dir) + &php_pool(dir, &settings(dir), "");
+        let daemon = Daemon::start_by(configure, installed);
         daemon.write("pid.php", "<?php echo getmypid();");
         daemon.write(
             "hold.php",
             "<?php touch(__DIR__ . '/begun'); while (!file_exists($_GET['until'])) { usleep(2000); clearstatcache(); } echo 'held';",
         );
-        Installed { daemon, _dir: dir }
+        Installed { daemon }
     }
 
     fn hold(&self) -> Client {
@@ -67,6 +57,14 @@ impl Installed {
 
 pub(super) fn program(dir: &Path) -> PathBuf {
     dir.join("bin/forkyard")
+}
+
+/// Installs the program in a directory; returns the command that runs it there.
+pub(super) fn installed(dir: &Path) -> Command {
+    install(dir);
+    let mut command = Command::new(program(dir));
+    command.args(["run", "-c"]).arg(dir.join("forkyard.toml"));
+    command
 }
 
 pub(super) fn install(dir: &Path) {
@@ -120,10 +118,7 @@ fn another_program_takes_over_with_workers_and_requests() {
     });
     fs::write(daemon.dir.join("go"), "").expect("go");
     assert_eq!(held.answer().expect("answer").body(), "held");
-    wait_until("new workers only", || {
-        let now = daemon.workers("www");
-        now.len() == 3 && now.iter().all(|pid| !before.contains(pid))
-    });
+    daemon.wait_for_other_workers("www", 3, &before);
     install(&daemon.dir);
     daemon.signal(Signal::SIGUSR2);
     daemon.wait_for_count("the new workers serve", 2);
@@ -165,7 +160,7 @@ fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
             .args(["reload", "-c"])
             .arg(daemon.dir.join("forkyard.toml"));
         let output = command.output().expect("forkyard");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let text = text_of(&output.stdout);
         (
             output.status.code(),
             text + &String::from_utf8_lossy(&output.stderr),
@@ -177,18 +172,15 @@ fn a_pool_that_was_used_lately_is_tried_after_an_upgrade() {
         assert_eq!(ordered(&installed).2, Some(0));
         daemon.wait_for_count("taking over from process", round);
     }
-    let (code, text) = reload();
-    assert_eq!(code, Some(0), "{text}");
+    let text = exited(Some(0), reload());
     assert!(text.contains("kept www"), "nothing has changed: {text}");
     let preload = daemon.write("preload.php", "<?php throw new Exception('no');");
     let ini = daemon.dir.join("conf.d/new.ini");
     fs::write(&ini, format!("opcache.preload = {}\n", preload.display())).expect("write");
-    let (code, text) = reload();
-    assert_eq!(code, Some(70), "{text}");
+    let text = exited(Some(70), reload());
     assert_contains(&text, "failed www: no new worker came up (error ");
     fs::remove_file(&ini).expect("remove");
-    let (code, text) = reload();
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), reload());
     assert!(daemon.get("www", "pid.php").body().parse::<u32>().is_ok());
 }
 
@@ -214,7 +206,7 @@ fn logs_are_opened_anew_for_workers_that_were_taken_over() {
     until("the line in the new log", || {
         fs::read_to_string(&log).ok()?.contains("hold.php").then_some(())
     });
-    assert!(!fs::read_to_string(&moved).expect("old log").contains("hold.php"));
+    assert!(!read_file(&moved).contains("hold.php"));
 }
 
 #[test]
@@ -333,7 +325,7 @@ fn ordered(installed: &Installed) -> (String, String, Option<i32>) {
         .arg(socket)
         .output()
         .expect("forkyard");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let text = |bytes: Vec<u8>| text_of(&bytes);
     (text(output.stdout), text(output.stderr), output.status.code())
 }
 

@@ -114,17 +114,13 @@ fn sleeps(pid: u32) -> u64 {
 #[test]
 fn a_request_that_trickles_in_is_served() {
     let stand = Stand::start(&["shop"], &["max=1"]);
-    let mut wire = Vec::new();
-    let params = stand.params("shop", "");
-    let pairs = params.pairs();
-    let request = fastcgi::Request {
+    let wire = encoded(&Request {
         keep: true,
-        params: &pairs,
+        params: &stand.params("shop", "").pairs(),
         body: b"12345",
         record_content: 50,
-        ..Default::default()
-    };
-    request.encode(&mut wire);
+        ..Request::default()
+    });
     let mut client = stand.client();
     for byte in &wire {
         client.send_raw(std::slice::from_ref(byte)).expect("it reads");

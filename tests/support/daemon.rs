@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -19,25 +20,22 @@ pub struct Daemon {
     _dir: Option<tempfile::TempDir>,
 }
 
+/// The directory of a test, which the user of its pools may write to.
 pub fn directory() -> tempfile::TempDir {
     let dir = tempfile::Builder::new()
         .prefix("forkyard-test-")
         .tempdir()
         .expect("tempdir");
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("chmod");
+    place_library();
+    make_writable(dir.path());
     dir
 }
 
+/// The lines of an application of PHP.
+pub const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
+
 pub fn php_pool(dir: &Path, settings: &str, application: &str) -> String {
-    pool(
-        dir,
-        "www",
-        settings,
-        &format!(
-            "runtime = \"php\"\nversion = {:?}\n{application}",
-            env!("FORKYARD_PHP")
-        ),
-    )
+    pool(dir, "www", settings, &format!("{PHP}{application}"))
 }
 
 /// Returns a pool's tables. Defaults: a socket below the directory, one worker, `www-data`.
@@ -68,11 +66,9 @@ pub fn placed(text: &str, dir: &Path) -> String {
         .replace("DIR\"", &format!("{dir}\""))
 }
 
-/// A folder of an application, with its files, that the pool's user may write to; scripts (`#!`) are executable.
+/// The folder of an application, with its files; scripts (`#!`) are executable.
 pub fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-    place_library();
     let root = directory();
-    make_writable(root.path());
     for (name, text) in files {
         let path = root.path().join(name);
         match text.starts_with("#!") {
@@ -111,6 +107,14 @@ pub fn with_signals(command: &Command) -> Command {
     with
 }
 
+/// The command, which root runs as another user.
+pub fn as_user(mut command: Command, id: u32) -> Command {
+    if is_root() {
+        command.uid(id).gid(id);
+    }
+    command
+}
+
 /// All that a command wrote.
 pub fn told(output: &Output) -> String {
     text_of(&[&output.stdout[..], &output.stderr].concat())
@@ -123,6 +127,12 @@ pub fn said_by(command: &mut Command) -> (Option<i32>, String) {
 
 pub fn make_writable(dir: &Path) {
     fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).expect("chmod");
+}
+
+/// Makes a folder that every user may write to.
+pub fn make_folder(path: &Path) {
+    fs::create_dir_all(path).expect("mkdir");
+    make_writable(path);
 }
 
 impl Daemon {
@@ -177,31 +187,31 @@ impl Daemon {
 
     /// Starts `forkyard run` on the configuration from `configure`, and waits until it is ready.
     pub fn start(configure: impl FnOnce(&Path) -> String) -> Daemon {
-        let dir = directory();
-        let path = dir.path().to_owned();
-        fs::write(path.join("forkyard.toml"), placed(&configure(&path), &path)).expect("configuration");
-        let mut daemon = Daemon::start_in(&path);
-        daemon._dir = Some(dir);
-        daemon
+        Daemon::start_by(configure, |dir| forkyard(&["run"], dir))
     }
 
     pub fn start_in(dir: &Path) -> Daemon {
-        let command = forkyard(&["run"], dir);
-        let daemon = Daemon::launch(dir, command);
-        daemon.wait_for("ready to handle connections");
-        daemon
+        Daemon::launch(dir, forkyard(&["run"], dir)).ready()
     }
 
+    /// Starts a daemon with a keeper.
     pub fn start_kept(configure: impl FnOnce(&Path) -> String) -> Daemon {
+        Daemon::start_by(configure, |dir| {
+            let mut command = forkyard(&["run", "--keeper"], dir);
+            command.env_remove("NOTIFY_SOCKET");
+            command
+        })
+    }
+
+    /// Starts a daemon by a command, on the configuration from `configure`, and waits until it is ready.
+    pub fn start_by(
+        configure: impl FnOnce(&Path) -> String,
+        command: impl FnOnce(&Path) -> Command,
+    ) -> Daemon {
         let dir = directory();
         let path = dir.path().to_owned();
         fs::write(path.join("forkyard.toml"), placed(&configure(&path), &path)).expect("configuration");
-        let mut command = forkyard(&["run", "--keeper"], &path);
-        command.env_remove("NOTIFY_SOCKET");
-        let mut daemon = Daemon::launch(&path, command);
-        daemon._dir = Some(dir);
-        daemon.wait_for("ready to handle connections");
-        daemon
+        Daemon::launch(&path, command(&path)).keeping(dir).ready()
     }
 
     pub fn start_bounded(dir: &Path, capabilities: &str) -> Daemon {
@@ -210,9 +220,7 @@ impl Daemon {
             .args(["--bounding-set", capabilities, "--"])
             .args([env!("CARGO_BIN_EXE_forkyard"), "run", "-c"])
             .arg(dir.join("forkyard.toml"));
-        let daemon = Daemon::launch(dir, command);
-        daemon.wait_for("ready to handle connections");
-        daemon
+        Daemon::launch(dir, command).ready()
     }
 
     pub fn start_notified(dir: &Path, text: &str, variables: &[(&str, &str)]) -> (Daemon, UnixDatagram) {
@@ -251,8 +259,16 @@ impl Daemon {
         }
     }
 
-    pub fn keep(&mut self, directory: tempfile::TempDir) {
+    /// The daemon, which has a directory to remove at its end.
+    pub fn keeping(mut self, directory: tempfile::TempDir) -> Daemon {
         self._dir = Some(directory);
+        self
+    }
+
+    /// The daemon once it is ready.
+    pub fn ready(self) -> Daemon {
+        self.wait_for("ready to handle connections");
+        self
     }
 
     pub fn pid(&self) -> u32 {
@@ -337,6 +353,16 @@ impl Daemon {
         until(&format!("{count} workers of {pool}"), || {
             let workers = self.workers(pool);
             (workers.len() == count).then_some(workers)
+        })
+    }
+
+    /// Waits until a pool has so many workers, and none that it had before.
+    #[track_caller]
+    pub fn wait_for_other_workers(&self, pool: &str, count: usize, before: &[u32]) -> Vec<u32> {
+        until(&format!("{count} other workers of {pool}"), || {
+            let workers = self.workers(pool);
+            let is_new = workers.len() == count && workers.iter().all(|pid| !before.contains(pid));
+            is_new.then_some(workers)
         })
     }
 

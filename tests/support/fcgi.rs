@@ -7,6 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+pub fn encoded(request: &Request) -> Vec<u8> {
+    let mut wire = Vec::new();
+    request.encode(&mut wire);
+    wire
+}
+
 #[derive(Clone, Debug)]
 pub struct Params(pub Vec<(String, String)>);
 
@@ -66,6 +72,25 @@ impl Params {
 }
 
 impl Params {
+    /// The bytes of a request.
+    pub fn request(&self, body: &[u8]) -> Vec<u8> {
+        let params = &self.pairs();
+        encoded(&Request {
+            params,
+            body,
+            ..Request::default()
+        })
+    }
+
+    /// The bytes of a request up to its body, and the rest.
+    pub fn request_in_two(&self, body: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        // An empty body still has its end record: a header of eight bytes.
+        let head = self.request(b"").len() - 8;
+        let mut whole = self.request(body);
+        let rest = whole.split_off(head);
+        (whole, rest)
+    }
+
     /// Of a request with a body.
     pub fn posting(self, length: impl std::fmt::Display) -> Params {
         self.with("REQUEST_METHOD", "POST")
@@ -203,16 +228,12 @@ impl Client {
     }
 
     pub fn send(&mut self, params: &Params, body: &[u8]) -> io::Result<()> {
-        let mut wire = Vec::new();
-        let pairs = params.pairs();
-        let request = Request {
+        self.send_raw(&encoded(&Request {
             keep: self.keep,
-            params: &pairs,
+            params: &params.pairs(),
             body,
             ..Request::default()
-        };
-        request.encode(&mut wire);
-        self.stream.write_all(&wire)
+        }))
     }
 
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {

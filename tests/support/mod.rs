@@ -188,6 +188,14 @@ pub fn assert_ends(text: &str, end: &str) {
     assert!(text.ends_with(end), "{end:?} does not end: {text}");
 }
 
+/// A table of tests that each are one call.
+macro_rules! tests {
+    ($($(#[$note:meta])* fn $name:ident() => $call:expr;)+) => {
+        $($(#[$note])* #[test] fn $name() { $call; })+
+    };
+}
+pub(crate) use tests;
+
 /// Checks every row of a table; at the end, names all that failed.
 #[track_caller]
 pub fn each<R: std::fmt::Debug>(rows: impl IntoIterator<Item = R>, mut check: impl FnMut(R)) {
@@ -209,8 +217,22 @@ pub fn each<R: std::fmt::Debug>(rows: impl IntoIterator<Item = R>, mut check: im
     );
 }
 
+/// Checks the exit code of a command; returns what it said.
+#[track_caller]
+pub fn exited<C: PartialEq + std::fmt::Debug>(wanted: C, (code, said): (C, String)) -> String {
+    assert_eq!(code, wanted, "{said}");
+    said
+}
+
 pub fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Makes a FIFO that every user may open.
+pub fn make_fifo(path: &Path) {
+    let mode = nix::sys::stat::Mode::from_bits_truncate(0o666);
+    nix::unistd::mkfifo(path, mode).expect("a FIFO");
+    let _ = std::fs::set_permissions(path, PermissionsExt::from_mode(0o666));
 }
 
 #[track_caller]
@@ -223,6 +245,14 @@ pub fn write_file(path: impl AsRef<Path>, content: impl AsRef<[u8]>) {
 pub fn read_file(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"))
+}
+
+/// Checks these fields of a JSON object.
+#[track_caller]
+pub fn assert_has(object: &serde_json::Value, wanted: serde_json::Value) {
+    for (name, value) in wanted.as_object().expect("fields") {
+        assert_eq!(&object[name], value, "{name}: {object}");
+    }
 }
 
 #[track_caller]

@@ -1,15 +1,16 @@
 //! What most end-to-end tests use.
 
 pub use super::daemon::{
-    Daemon, application_in, directory, folder, forkyard, make_writable, php_pool, pool, said_by, told,
-    with_control, with_signals,
+    Daemon, PHP, application_in, as_user, directory, folder, forkyard, make_folder, make_writable, php_pool,
+    pool, said_by, told, with_control, with_signals,
 };
-pub use super::fcgi::{Answer, Client, Params};
+pub use super::fcgi::{Answer, Client, Params, encoded};
 pub use super::nginx::{Nginx, curl, free_port, upload};
 pub use super::strace::{self, Failing};
+pub(crate) use super::tests;
 pub use super::{
-    PATIENCE, PHP_VERSION, StopAtEnd, assert_contains, assert_ends, assert_lacks, assert_starts,
-    assert_success, each, is_root, parsed, pause, place_library, process, read_file, text_of, until,
+    PATIENCE, PHP_VERSION, StopAtEnd, assert_contains, assert_ends, assert_has, assert_lacks, assert_starts,
+    assert_success, each, exited, is_root, make_fifo, parsed, pause, process, read_file, text_of, until,
     wait_until, write_file, write_program,
 };
 pub(crate) use crate::skip::{needs_file, needs_root};

@@ -3,7 +3,6 @@
 use super::assert_quiet;
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const USERS: [&str; 2] = ["www-data", "daemon"];
 
 fn start() -> Daemon {
@@ -134,7 +133,6 @@ fn fill(root: &Path, user: &str) {
 #[test]
 fn without_root_workers_are_the_master_s_user() {
     let dir = directory();
-    make_writable(dir.path());
     let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
     write_file(
         dir.path().join("forkyard.toml"),

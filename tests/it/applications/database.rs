@@ -4,7 +4,7 @@ use crate::support::mariadb::MariaDb;
 use crate::support::prelude::*;
 
 fn daemon(script: &str, socket: &Path) -> Daemon {
-    let daemon = Daemon::start(|dir| php_pool(dir, "pm = \"static\"\nmax_children = 1\n", ""));
+    let daemon = Daemon::start(|dir| php_pool(dir, "", ""));
     daemon.write("db.php", &script.replace("SOCKET", &socket.display().to_string()));
     daemon
 }

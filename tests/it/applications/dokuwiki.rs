@@ -52,8 +52,7 @@ fn unpack(root: &Path) {
     fs::write(&main, text).expect("dokuwiki.php");
     fs::create_dir(root.join("data")).expect("data");
     for name in DATA {
-        fs::create_dir(root.join("data").join(name)).expect("mkdir");
-        make_writable(&root.join("data").join(name));
+        make_folder(&root.join("data").join(name));
     }
     make_writable(&root.join("data"));
     make_writable(&root.join("conf"));
@@ -234,7 +233,7 @@ fn read_by_many(wiki: &Wiki) {
     curl(&[&many[..], &rest[..]].concat());
     for reader in 1..=100 {
         let file = wiki.daemon.dir.join(format!("page{reader}.html"));
-        assert_eq!(fs::read_to_string(file).expect("a page"), PAGE, "reader {reader}");
+        assert_eq!(read_file(file), PAGE, "reader {reader}");
     }
 }
 

@@ -32,8 +32,7 @@ fn start_application(settings: &str, application: &str) -> (Daemon, tempfile::Te
         .env("MARK", "the master's")
         .env("PATH", "/usr/bin:/bin")
         .current_dir("/usr");
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(dir.path(), command).ready();
     (daemon, dir)
 }
 

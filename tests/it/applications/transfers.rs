@@ -88,14 +88,9 @@ fn uploads_stay_flat(buffering: &str) {
     assert_quiet(&site.daemon);
 }
 
-#[test]
-fn uploads_that_nginx_stores_first_leave_the_worker_small() {
-    uploads_stay_flat("on");
-}
-
-#[test]
-fn uploads_that_nginx_passes_on_leave_the_worker_small() {
-    uploads_stay_flat("off");
+tests! {
+    fn uploads_that_nginx_stores_first_leave_the_worker_small() => uploads_stay_flat("on");
+    fn uploads_that_nginx_passes_on_leave_the_worker_small() => uploads_stay_flat("off");
 }
 
 #[test]

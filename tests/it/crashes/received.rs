@@ -5,7 +5,6 @@ use crate::support::prelude::*;
 
 /// An application that dies of `?how`, in each kind of pool.
 fn kinds() -> Daemon {
-    place_library();
     let daemon = Daemon::start(|dir| {
         let code = "import ctypes, os\ndef application(environ, start_response):\n    \
             how = environ['QUERY_STRING'][4:8]\n    \
@@ -104,14 +103,7 @@ fn parameters_that_come_in_pieces_are_kept_and_a_body_is_not() {
     let body = "the body".repeat(4);
     let params = Params::get(&daemon.dir, "dies.php", "a=1").posting(body.len());
     let long = params.clone().with("HTTP_X_LONG", &"x".repeat(3_000));
-    let pairs = long.pairs();
-    let mut wire = Vec::new();
-    let request = fastcgi::Request {
-        params: &pairs,
-        body: body.as_bytes(),
-        ..fastcgi::Request::default()
-    };
-    request.encode(&mut wire);
+    let wire = long.request(body.as_bytes());
     let mut client = daemon.client("www");
     for piece in [&wire[..16], &wire[16..100], &wire[100..2_000], &wire[2_000..]] {
         client.send_raw(piece).expect("send");

@@ -46,7 +46,6 @@ fn first_programs_of_frameworks_are_served_as_they_are() {
             "{what}"
         );
         assert!(dev.said().contains(what), "{what}: {}", dev.said());
-        dev.end();
     }
 }
 
@@ -70,5 +69,4 @@ fn a_new_project_of_django_is_served_with_the_styles_of_its_administration() {
     assert_contains(&dev.said(), "Python (WSGI), manage.py");
     assert_eq!(dev.get("/admin/").status, 302);
     assert_contains(&dev.get("/static/admin/css/base.css").body, "DJANGO Admin styles");
-    dev.end();
 }

@@ -31,7 +31,7 @@ fn browse(dir: &Path, page: &Path, options: &[&str]) -> String {
         .output()
         .expect("chromium");
     assert_success(&output);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&output.stdout)
 }
 
 fn looked_at(dir: &Path, page: &str, options: &[&str]) -> (String, Vec<u8>) {
@@ -73,11 +73,7 @@ fn assert_valid(page: &str, dir: &Path) {
         .arg(&file)
         .output();
     let output = output.expect("python3");
-    assert!(
-        output.status.success(),
-        "{}\n{page}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_success(&output);
 }
 
 fn look_at(page: &str) {
@@ -121,7 +117,6 @@ fn the_page_about_a_failed_start_is_readable_everywhere() {
     assert_lacks(&page.body, "<script>");
     assert_lacks(&page.body, "SUBPROCESS_LISTEN");
     look_at(&page.body);
-    dev.end();
 }
 
 #[test]
@@ -134,7 +129,6 @@ fn the_page_about_a_program_shows_its_code() {
     assert_contains(&page.body, "app.js, line 2");
     assert_contains(&page.body, "missing_function");
     look_at(&page.body);
-    dev.end();
 }
 
 #[test]
@@ -151,5 +145,4 @@ fn the_page_about_an_exception_is_readable_everywhere() {
     assert_contains(&page.body, "wsgi.py, line 2");
     assert_lacks(&page.body, "<b>x");
     look_at(&page.body);
-    dev.end();
 }

@@ -43,7 +43,6 @@ pub(in crate::it) fn owned(root: &Path) -> PathBuf {
 }
 
 pub(in crate::it) fn command(root: &Path, arguments: &[&str]) -> Command {
-    place_library();
     let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
     command.arg("dev").arg(root).args(arguments).stdin(Stdio::null());
     command
@@ -103,7 +102,7 @@ impl Dev {
         }
         let output = command.output().expect("forkyard dev");
         assert_eq!(output.status.code(), Some(64), "{output:?}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        text_of(&output.stderr)
     }
 
     pub(in crate::it) fn pid(&self) -> u32 {
@@ -144,7 +143,7 @@ impl Dev {
         stream
             .read_to_end(&mut text)
             .unwrap_or_else(|error| panic!("{error}: {}", self.said()));
-        let text = String::from_utf8_lossy(&text).into_owned();
+        let text = text_of(&text);
         let (head, body) = text.split_once("\r\n\r\n").expect("a header");
         let kind = head.lines().find_map(|line| line.strip_prefix("content-type: "));
         Page {
@@ -152,16 +151,6 @@ impl Dev {
             kind: kind.unwrap_or_default().to_owned(),
             body: body.to_owned(),
         }
-    }
-
-    /// Sends Ctrl-C, and checks the exit code and that no process is left.
-    pub(in crate::it) fn end(mut self) {
-        let family = self.family();
-        process::signal(self.pid(), Signal::SIGINT);
-        let status = process::wait(&mut self.child, "the end of forkyard dev");
-        assert!(status.success(), "{status}: {}", self.said());
-        let left: Vec<u32> = family.into_iter().filter(|pid| process::runs(*pid)).collect();
-        assert!(left.is_empty(), "{left:?} are left: {}", self.said());
     }
 
     pub(in crate::it) fn kill(mut self) {
@@ -184,11 +173,19 @@ impl Dev {
 }
 
 impl Drop for Dev {
+    /// Sends Ctrl-C, and checks the exit code and that no process is left.
     fn drop(&mut self) {
-        let _ = nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(self.child.id() as i32),
-            Signal::SIGTERM,
-        );
-        let _ = self.child.wait();
+        if !process::runs(self.pid()) {
+            return;
+        }
+        let family = self.family();
+        process::signal(self.pid(), Signal::SIGINT);
+        let status = process::wait(&mut self.child, "the end of forkyard dev");
+        if std::thread::panicking() {
+            return;
+        }
+        assert!(status.success(), "{status}: {}", self.said());
+        let left: Vec<u32> = family.into_iter().filter(|pid| process::runs(*pid)).collect();
+        assert!(left.is_empty(), "{left:?} are left: {}", self.said());
     }
 }

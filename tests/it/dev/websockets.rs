@@ -39,7 +39,6 @@ fn passes(files: &[(&str, &str)], file: &str, code: impl Fn(&str) -> String) {
     let last = socket.hear();
     assert!(last.starts_with("closed"), "{file}: {last}");
     assert!(dev.said().contains("GET /ws 101 "), "{file}: {}", dev.said());
-    dev.end();
 }
 
 #[test]
@@ -73,7 +72,7 @@ fn without_uvicorn_a_websocket_is_refused_with_the_reason() {
     let answer = loop {
         let count = client.read(&mut piece).expect("an answer");
         text.extend_from_slice(&piece[..count]);
-        let answer = String::from_utf8_lossy(&text).into_owned();
+        let answer = text_of(&text);
         if count == 0 || answer.contains("WebSocket needs uvicorn") {
             break answer;
         }
@@ -83,5 +82,4 @@ fn without_uvicorn_a_websocket_is_refused_with_the_reason() {
         "{answer}: {}",
         dev.said()
     );
-    dev.end();
 }

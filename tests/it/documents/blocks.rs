@@ -45,7 +45,7 @@ impl fmt::Display for Block {
 }
 
 pub(crate) fn read(path: &Path) -> Vec<Block> {
-    let text = fs::read_to_string(path).expect("document");
+    let text = read_file(path);
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
     let mut indentation = "";

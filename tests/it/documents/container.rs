@@ -16,7 +16,6 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
     assert_eq!(instruction("STOPSIGNAL "), "SIGQUIT");
     let arguments: Vec<String> = serde_json::from_str(&instruction("CMD ")).expect("a list");
     let dir = directory();
-    make_writable(dir.path());
     let port = free_port();
     let toml = blocks::find("docs/howto/containers.md", "toml", "listen = \"9000\"");
     let toml = settle_toml(
@@ -49,7 +48,7 @@ fn a_container_s_daemon_is_process_1_and_lets_requests_finish() {
         .expect("cgi-fcgi (Debian package libfcgi-bin)");
     wait_until("the request to run", || dir.path().join("begun").exists());
     let children = format!("/proc/{0}/task/{0}/children", daemon.pid());
-    let children = fs::read_to_string(children).expect("children");
+    let children = read_file(children);
     let pid: i32 = children.trim().parse().expect("one child");
     let pid = nix::unistd::Pid::from_raw(pid);
     nix::sys::signal::kill(pid, Signal::SIGQUIT).expect("kill");

@@ -33,7 +33,7 @@ fn run(directory: &Path, program: &str, arguments: &[&str]) {
         .current_dir(directory)
         .output();
     let output = output.expect(program);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text_of(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {said}");
 }
 
@@ -47,7 +47,7 @@ fn write_repository(place: &Path) {
         &["-m", "django", "startproject", "shop", "."],
     );
     let settings = work.join("shop/settings.py");
-    let text = fs::read_to_string(&settings).expect("settings.py")
+    let text = read_file(&settings)
         + "\nALLOWED_HOSTS = ['*']\nDEBUG = False\nINSTALLED_APPS += ['stock']\n\
            DATABASES['default']['NAME'] = BASE_DIR.parent.parent / 'shared/db.sqlite3'\n";
     fs::write(settings, text).expect("settings.py");
@@ -99,14 +99,12 @@ fn run_text(place: &Path, text: &str, version: &str) -> (Option<i32>, String) {
         .output()
         .expect("sh");
     let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    (output.status.code(), text_of(&said))
 }
 
 impl Shop {
     fn start(configure: impl FnOnce(&Path, &Path) -> String) -> Shop {
-        place_library();
         let kept = directory();
-        make_writable(kept.path());
         let place = kept.path().canonicalize().expect("place").join("shop");
         for name in ["releases", "shared", "bin"] {
             fs::create_dir_all(place.join(name)).expect(name);
@@ -115,8 +113,10 @@ impl Shop {
         write_repository(&place);
         let script = blocks::find(DOCUMENT, "shell", "git clone");
         let (first, _) = script.split_once("forkyard deploy").expect("the last line");
-        let (code, said) = run_text(&place, &format!("{first}ln -s releases/v1 current\n"), "v1");
-        assert_eq!(code, Some(0), "{said}");
+        exited(
+            Some(0),
+            run_text(&place, &format!("{first}ln -s releases/v1 current\n"), "v1"),
+        );
         let daemon = Daemon::start(|dir| {
             let control = dir.join("control.sock");
             format!("[global]\ncontrol = {control:?}\n{}", configure(dir, &place))
@@ -162,17 +162,14 @@ impl Shop {
             }
             seen
         });
-        let (code, said) = run_text(&self.place, script, "v2");
-        assert_eq!(code, Some(0), "{said}\n{}", self.daemon.log());
+        exited(Some(0), run_text(&self.place, script, "v2"));
         wait_until("the new release", || self.page().ends_with("v2 0"));
-        let (code, said) = run_text(&self.place, script, "v3");
-        assert_eq!(code, Some(70), "{said}");
+        exited(Some(70), run_text(&self.place, script, "v3"));
         self.daemon.wait_for("a_module_that_is_missing");
         let current = fs::read_link(self.place.join("current")).expect("a link");
         assert_eq!(current, PathBuf::from("releases/v2"));
         assert!(self.page().ends_with("v2 0"), "{}", self.page());
-        let (code, said) = run_text(&self.place, back, "");
-        assert_eq!(code, Some(0), "{said}");
+        exited(Some(0), run_text(&self.place, back, ""));
         wait_until("the old release", || self.page().ends_with("v1 0"));
         drop(end);
         let seen = visitor.join().expect("visitor");

@@ -62,7 +62,7 @@ impl Entry {
 
 impl Page {
     fn read() -> Page {
-        let text = fs::read_to_string(root().join("docs/howto/errors.md")).expect("errors.md");
+        let text = read_file(root().join("docs/howto/errors.md"));
         let parts = text.split("\n### ").skip(1);
         let entries = parts.filter(|part| part.starts_with('`'));
         let ends = entries.map(|part| part.split("\n## ").next().unwrap_or(part));

@@ -10,7 +10,7 @@ fn page(name: &str) -> PathBuf {
 }
 
 fn file(name: &str) -> String {
-    let text = fs::read_to_string(page(name)).expect("document");
+    let text = read_file(page(name));
     let (_, rest) = text.split_once("<!-- file: /srv/app/").expect("a file");
     rest.split(" -->").next().unwrap_or(rest).to_owned()
 }
@@ -21,7 +21,6 @@ fn text<'a>(blocks: &'a [Block], kind: &str) -> &'a str {
 }
 
 fn serve(name: &str, language: &str) {
-    place_library();
     let blocks = blocks::read(&page(name));
     let dir = directory();
     let app = dir.path().join("app");
@@ -43,7 +42,6 @@ fn serve(name: &str, language: &str) {
 
 #[test]
 fn the_first_sites_are_served() {
-    place_library();
     let blocks = blocks::read(&page("sites"));
     let dir = directory();
     let sites = dir.path().canonicalize().expect("path").join("sites");
@@ -124,7 +122,7 @@ pub(super) fn init(kind: &str, name: &str, root: &Path) -> (String, String) {
     let output = command.output().expect("forkyard");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let written = |path: &Path| fs::read_to_string(path).expect("written");
+    let written = |path: &Path| read_file(path);
     (written(&pool), written(&site))
 }
 
@@ -151,7 +149,7 @@ fn a_site_that_is_written_shadows_no_other_and_is_shadowed_by_none() {
             .expect("forkyard");
         let said = [output.stdout, output.stderr].concat();
         let written = fs::read_to_string(site).unwrap_or_default();
-        (String::from_utf8_lossy(&said).into_owned(), written)
+        (text_of(&said), written)
     };
     let place = |file: &str| app.with_file_name(file).display().to_string();
     let (said, written) = give("one", &[]);
@@ -207,25 +205,11 @@ fn develop(app: &Path, page: &str) {
     let dev = Dev::start(&owned(app));
     let said = dev.get("/");
     assert_eq!((said.status, said.body.as_str()), (200, page), "{}", dev.said());
-    dev.end();
 }
 
-#[test]
-fn the_first_php_page_is_served() {
-    serve("php", "php");
-}
-
-#[test]
-fn the_first_python_page_is_served() {
-    serve("python", "python");
-}
-
-#[test]
-fn the_first_ruby_page_is_served() {
-    serve("ruby", "ruby");
-}
-
-#[test]
-fn the_first_node_page_is_served() {
-    serve("node", "js");
+tests! {
+    fn the_first_php_page_is_served() => serve("php", "php");
+    fn the_first_python_page_is_served() => serve("python", "python");
+    fn the_first_ruby_page_is_served() => serve("ruby", "ruby");
+    fn the_first_node_page_is_served() => serve("node", "js");
 }

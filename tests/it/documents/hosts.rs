@@ -17,7 +17,6 @@ fn write(apps: &Path, name: &str, text: &str) {
 
 #[test]
 fn the_site_with_several_hosts_is_served() {
-    place_library();
     let dir = directory();
     let apps = dir.path().canonicalize().expect("path").join("srv");
     write(

@@ -192,7 +192,7 @@ fn django(root: &Path) {
     };
     run(&["-m", "django", "startproject", "mysite", "."]);
     let file = root.join("mysite/settings.py");
-    let settings = fs::read_to_string(&file).expect("settings");
+    let settings = read_file(&file);
     let settings = settings
         .replace("DEBUG = True", "DEBUG = False")
         .replace(
@@ -206,7 +206,6 @@ fn django(root: &Path) {
 
 #[test]
 fn applications_of_every_kind_are_served_from_one_directory() {
-    place_library();
     let dir = directory();
     let top = dir.path().canonicalize().expect("path").join("sites");
     for (file, text) in FILES {
@@ -285,7 +284,6 @@ server.listen(process.env.PORT);
     start_response('200 OK', [])
     return [('python ' + environ['PATH_INFO']).encode()]
 ";
-    place_library();
     for (kind, file, text) in [
         ("node", "app.js", NODE),
         ("asgi", "asgi.py", ASGI),

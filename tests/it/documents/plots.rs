@@ -24,7 +24,7 @@ fn figures_of_a_benchmark_become_pictures() {
     fs::write(&figures, FIGURES).expect("figures");
     let plots = dir.path().join("plots");
     plot(&figures, &plots);
-    let hello = fs::read_to_string(plots.join("hello.svg")).expect("a picture");
+    let hello = read_file(plots.join("hello.svg"));
     for part in [
         r#"class="own" x="330" y="58" width="300.0""#,
         r#"class="other" x="330" y="73" width="200.0""#,
@@ -48,7 +48,7 @@ fn pictures(directory: &Path) -> BTreeMap<String, String> {
         .filter(|entry| entry.path().extension().is_some_and(|it| it == "svg"))
         .map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
-            (name, fs::read_to_string(entry.path()).expect("a picture"))
+            (name, read_file(entry.path()))
         })
         .collect()
 }
@@ -61,7 +61,7 @@ fn documents_show_pictures_of_the_figures_beside_them() {
         plot(&kept.join("figures.json"), dir.path());
         let made = pictures(dir.path());
         assert!(!made.is_empty() && made == pictures(&kept));
-        let document = fs::read_to_string(kept.with_extension("md")).expect("document");
+        let document = read_file(kept.with_extension("md"));
         for (file, picture) in made {
             assert!(document.contains(&format!("]({name}/{file})")), "{file}");
             assert!(!picture.contains("not to be quoted"), "{file}");

@@ -10,7 +10,6 @@ fn words(text: &str) -> String {
 
 #[test]
 fn the_picture_in_the_readme_is_what_users_see() {
-    place_library();
     let shop = directory();
     fs::write(shop.path().join("wsgi.py"), "import stripe\n").expect("application");
     let place = shop.path().display().to_string();
@@ -53,7 +52,7 @@ fn the_picture_in_the_readme_is_what_users_see() {
 
 #[test]
 fn a_screen_of_the_readme_comes_before_its_first_link() {
-    let text = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let text = read_file(root().join("README.md"));
     let lines = text.lines().take_while(|line| !line.contains("](")).count();
     assert!((30..=50).contains(&lines), "{lines}");
 }

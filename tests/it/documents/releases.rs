@@ -83,7 +83,6 @@ fn write_releases(shop: &Path, kind: &Kind) {
 
 #[test]
 fn a_site_has_the_assets_of_three_releases_and_reaches_the_application() {
-    place_library();
     each(&KINDS, |kind| {
         let place = directory();
         let shop = place.path().canonicalize().expect("path").join("shop");

@@ -36,7 +36,6 @@ const PUBLIC: [&str; 3] = [".well-known/acme-challenge/x", "css/vendor/x.css", "
 
 #[test]
 fn a_site_that_was_written_gives_no_secret_away() {
-    place_library();
     for (kind, documents) in [
         ("php", ""),
         ("php", "public"),

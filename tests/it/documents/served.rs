@@ -89,8 +89,8 @@ fn the_readme_s_site_is_served() {
 
 #[test]
 fn the_sample_site_of_conf_is_served() {
-    let toml = fs::read_to_string(root().join("conf/forkyard.toml")).expect("forkyard.toml");
-    let nginx = fs::read_to_string(root().join("conf/nginx-site.conf")).expect("nginx-site.conf");
+    let toml = read_file(root().join("conf/forkyard.toml"));
+    let nginx = read_file(root().join("conf/nginx-site.conf"));
     let toml = toml
         .replace("#status_path =", "status_path =")
         .replace("#ping.path =", "ping.path =");
@@ -145,13 +145,13 @@ fn refused_by_nginx(site: &str) -> Option<String> {
         .arg(&file)
         .output()
         .expect("nginx");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = text_of(&output.stderr);
     (!output.status.success() || said.contains("[warn]")).then_some(said)
 }
 
 #[test]
 fn the_sample_site_passes_nginx_s_own_check() {
-    let site = fs::read_to_string(root().join("conf/nginx-site.conf")).expect("nginx-site.conf");
+    let site = read_file(root().join("conf/nginx-site.conf"));
     assert_eq!(refused_by_nginx(&site), None);
 }
 
@@ -168,7 +168,7 @@ fn every_site_of_nginx_in_the_documents_passes_its_check() {
 
 #[test]
 fn the_responder_s_configuration_is_the_documents() {
-    let file = fs::read_to_string(root().join("examples/responder.toml")).expect("responder.toml");
+    let file = read_file(root().join("examples/responder.toml"));
     let shown = blocks::find("docs/start/rust-handler.md", "toml", "runtime = \"rust\"");
     assert!(file.contains(&shown));
 }
@@ -199,13 +199,12 @@ fn responder() -> PathBuf {
 #[test]
 fn the_responder_answers_through_nginx() {
     let dir = directory();
-    let text = fs::read_to_string(root().join("examples/responder.toml")).expect("responder.toml");
+    let text = read_file(root().join("examples/responder.toml"));
     let text = settle_toml(&text, dir.path());
     fs::write(dir.path().join("responder.toml"), text).expect("configuration");
     let mut command = Command::new(responder());
     command.arg(dir.path().join("responder.toml"));
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(dir.path(), command).ready();
     let socket = dir.path().join("forkyard-hello.sock");
     let server = format!(
         "location / {{ include /etc/nginx/fastcgi_params; fastcgi_pass unix:{}; }}",
@@ -251,7 +250,7 @@ fn the_responder_answers_from_an_empty_chroot() {
     let dir = directory();
     let empty = dir.path().join("empty");
     fs::create_dir(&empty).expect("empty");
-    let text = fs::read_to_string(root().join("examples/responder.toml")).expect("responder.toml");
+    let text = read_file(root().join("examples/responder.toml"));
     let text = settle_toml(&text, dir.path()) + &format!("chroot = \"{}\"\n", empty.display());
     fs::write(dir.path().join("responder.toml"), text).expect("configuration");
     let mut command = Command::new(responder());

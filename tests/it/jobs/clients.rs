@@ -158,7 +158,6 @@ end)
 const CLIENTS: [(&str, &str); 3] = [("www", "push.php"), ("wsgi", "/"), ("rack", "/")];
 
 fn start() -> Jobs {
-    place_library();
     let daemon = Daemon::start(|dir| with_pages(dir, PHP, WSGI, RACK));
     Jobs { daemon }
 }

@@ -114,7 +114,7 @@ fn a_command_reads_the_configuration_once() {
         .output()
         .expect("strace");
     assert_success(&output);
-    let opened = fs::read_to_string(trace).expect("a trace");
+    let opened = read_file(trace);
     assert_eq!(opened.matches("forkyard.toml\"").count(), 1, "{opened}");
 }
 
@@ -181,10 +181,8 @@ fn a_list_has_filters_and_pages() {
     let (_, _, more) = command(&jobs, &["list", "--limit", "2"]);
     assert_eq!(more, format!("forkyard: there may be more: --before {last}\n"));
     let (code, _, errors) = command(&jobs, &["list", "--status", "bad"]);
-    assert!(
-        code == Some(70) && errors.contains("no status \"bad\""),
-        "{errors}"
-    );
+    assert_eq!(code, Some(70), "{errors}");
+    assert_contains(&errors, "no status \"bad\"");
 }
 
 #[test]
@@ -192,10 +190,7 @@ fn a_payload_has_any_bytes_and_a_kind_any_text() {
     let jobs = Jobs::start_with(CONTROL, "max_children = 2", "", "");
     let bytes = jobs.done("bytes", json!({"payload_base64": "AP/+Cg=="}));
     assert_eq!(bytes["result"], "00fffe0a application/octet-stream");
-    assert_eq!(
-        (&bytes["payload_base64"], &bytes["payload"]),
-        (&json!("AP/+Cg=="), &Value::Null)
-    );
+    assert_has(&bytes, json!({"payload_base64": "AP/+Cg==", "payload": null}));
     // Text that looks like JSON is stored as text.
     let (_, id, _) = command(
         &jobs,
@@ -308,7 +303,7 @@ fn the_equivalents_of_a_services_monitor_work() {
             });
             let words: Vec<&str> = words.collect();
             let output = forkyard(&words, &jobs.dir()).output().expect("forkyard");
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let said = text_of(&output.stdout);
             assert!(
                 output.status.success() && !said.is_empty(),
                 "{written}: {output:?}"

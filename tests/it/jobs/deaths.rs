@@ -12,25 +12,13 @@ fn goes_on(jobs: &Jobs, gate: &str, happens: impl FnOnce(&Jobs)) {
     assert!(process::runs(pid), "the job's worker goes on");
     jobs.open(gate);
     let done = jobs.wait(long);
-    assert_eq!(
-        (&done["state"], &done["attempt"], &done["result"]),
-        (&json!("done"), &json!(1), &json!("through"))
-    );
+    assert_has(&done, json!({"state": "done", "attempt": 1, "result": "through"}));
 }
 
 #[test]
 fn a_reload_and_an_upgrade_let_a_long_job_finish() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    let global = format!(
-        "control = \"{}/control.sock\"\nprocess_control_timeout = \"1s\"\n",
-        path.display()
-    );
-    let text = configuration(&path, &global, "max_children = 2\nreload = \"always\"\n", "", "");
-    fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut daemon = Daemon::start_in(&path);
-    daemon.keep(dir);
-    let jobs = Jobs { daemon };
+    let global = "control = \"DIR/control.sock\"\nprocess_control_timeout = \"1s\"\n";
+    let jobs = Jobs::start_with(global, "max_children = 2\nreload = \"always\"\n", "", "");
     goes_on(&jobs, "reload", |jobs| {
         assert_success(&forkyard(&["reload"], &jobs.dir()).output().expect("reload"));
     });
@@ -48,10 +36,7 @@ fn a_reload_and_an_upgrade_let_a_long_job_finish() {
     jobs.ask(&json!({"command": "cancel", "id": kept}));
     assert_eq!(jobs.wait(kept)["state"], "cancelled");
     let late = jobs.wait(late);
-    assert_eq!(
-        (&late["state"], &late["outcome"]),
-        (&json!("failed"), &json!("timed_out"))
-    );
+    assert_has(&late, json!({"state": "failed", "outcome": "timed_out"}));
     assert!(
         workers.iter().all(|pid| !process::runs(*pid)),
         "their workers are ended"
@@ -86,7 +71,7 @@ fn workers_that_a_reload_keeps_take_over_how_long_they_may_take_to_leave() {
         said.strip_suffix('\n')?.parse().ok()
     });
     let path = daemon.dir.join("forkyard.toml");
-    let text = fs::read_to_string(&path).expect("the configuration");
+    let text = read_file(&path);
     let elsewhere = text.replace("pool = \"www\"", "pool = \"other\"");
     assert_ne!(elsewhere, text);
     fs::write(&path, &elsewhere).expect("the configuration");
@@ -115,10 +100,7 @@ fn a_job_is_not_started_again_as_long_as_its_worker_has_it() {
     assert_eq!(jobs.starts().iter().filter(|(id, ..)| *id == long).count(), 1);
     jobs.open("kept");
     let done = jobs.wait(long);
-    assert_eq!(
-        (&done["state"], &done["attempt"], &done["crashes"]),
-        (&json!("done"), &json!(2), &json!(0))
-    );
+    assert_has(&done, json!({"state": "done", "attempt": 2, "crashes": 0}));
 }
 
 #[test]
@@ -142,13 +124,11 @@ fn a_job_whose_keeper_was_killed_ends_when_it_is_cancelled_or_its_time_is_over()
     jobs.ask(&json!({"command": "cancel", "id": cancelled}));
     assert_eq!(jobs.wait(cancelled)["state"], "cancelled");
     let late = jobs.wait(late);
-    assert_eq!(
-        (&late["state"], &late["outcome"], &late["error"]),
-        (&json!("failed"), &json!("timed_out"), &json!("its time was over"))
+    assert_has(
+        &late,
+        json!({"state": "failed", "outcome": "timed_out", "error": "its time was over"}),
     );
-    for worker in workers {
-        wait_until("its end", || !process::runs(worker));
-    }
+    process::wait_for_ends(&workers);
     assert_ne!(gate(json!({"key": "a", "timeout_ms": 1})), cancelled);
 }
 
@@ -164,64 +144,29 @@ fn a_killed_master_lets_jobs_go_on() {
 
 #[test]
 fn what_runs_when_the_daemon_stops_is_run_by_the_next() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    let text = configuration(
-        &path,
-        "process_control_timeout = \"1s\"\n",
-        "max_children = 1\n",
-        "",
-        "",
-    );
-    fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut daemon = Daemon::start_in(&path);
-    let long = {
-        let jobs = Jobs { daemon };
-        let long = jobs.push("gate", json!({"payload": "next"}));
-        jobs.wait_for_start(long, 1);
-        daemon = jobs.daemon;
-        long
-    };
-    daemon.end(Signal::SIGTERM);
-    drop(daemon);
-    let mut daemon = Daemon::start_in(&path);
-    daemon.keep(dir);
-    let jobs = Jobs { daemon };
+    let mut first = Jobs::start_with("process_control_timeout = \"1s\"\n", "max_children = 1\n", "", "");
+    let long = first.push("gate", json!({"payload": "next"}));
+    first.wait_for_start(long, 1);
+    first.daemon.end(Signal::SIGTERM);
+    let jobs = first.again();
     jobs.open("next");
     let done = jobs.wait(long);
-    assert_eq!(
-        (&done["state"], &done["crashes"], &done["failures"]),
-        (&json!("done"), &json!(0), &json!(0))
-    );
+    assert_has(&done, json!({"state": "done", "crashes": 0, "failures": 0}));
 }
 
 #[test]
 fn a_job_goes_on_alone_when_the_whole_daemon_is_killed() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    let text = configuration(&path, "", "max_children = 2\n", "", "");
-    fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut daemon = Daemon::start_in(&path);
-    let (long, pid) = {
-        let jobs = Jobs { daemon };
-        let long = jobs.push("gate", json!({"payload": "alone"}));
-        let pid = jobs.wait_for_start(long, 1);
-        process::signal(jobs.keeper_of_jobs(jobs.daemon.pid()), Signal::SIGKILL);
-        daemon = jobs.daemon;
-        (long, pid)
-    };
-    daemon.signal(Signal::SIGKILL);
-    daemon.wait();
-    let mut daemon = Daemon::start_in(&path);
-    daemon.keep(dir);
-    let jobs = Jobs { daemon };
+    let mut first = Jobs::start("max_children = 2\n", "");
+    let long = first.push("gate", json!({"payload": "alone"}));
+    let pid = first.wait_for_start(long, 1);
+    process::signal(first.keeper_of_jobs(first.daemon.pid()), Signal::SIGKILL);
+    first.daemon.signal(Signal::SIGKILL);
+    first.daemon.wait();
+    let jobs = first.again();
     // By then the new daemon has looked at its own workers.
     assert_eq!(jobs.done("echo", json!({"in_ms": 1_200}))["state"], "done");
     let shown = jobs.show(long);
-    assert_eq!(
-        (&shown["state"], &shown["attempt"]),
-        (&json!("running"), &json!(1))
-    );
+    assert_has(&shown, json!({"state": "running", "attempt": 1}));
     assert!(process::runs(pid), "its worker goes on");
     jobs.open("alone");
     let done = jobs.wait(long);

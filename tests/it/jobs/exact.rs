@@ -1,3 +1,4 @@
+use crate::support::tests;
 use std::process::Command;
 
 fn soak(count: u32, deeds: &str) {
@@ -40,17 +41,8 @@ fn soak(count: u32, deeds: &str) {
     }
 }
 
-#[test]
-fn jobs_are_exact_while_workers_and_the_process_that_keeps_them_are_killed() {
-    soak(100, "worker,jobs,worker,jobs");
-}
-
-#[test]
-fn jobs_are_exact_over_reloads_upgrades_and_killed_masters() {
-    soak(100, "reload,upgrade,master");
-}
-
-#[test]
-fn jobs_are_exact_when_the_whole_daemon_is_killed() {
-    soak(100, "keeper,worker,all");
+tests! {
+    fn jobs_are_exact_while_workers_and_the_process_that_keeps_them_are_killed() => soak(100, "worker,jobs,worker,jobs");
+    fn jobs_are_exact_over_reloads_upgrades_and_killed_masters() => soak(100, "reload,upgrade,master");
+    fn jobs_are_exact_when_the_whole_daemon_is_killed() => soak(100, "keeper,worker,all");
 }

@@ -131,10 +131,7 @@ fn a_user_gets_at_no_job_of_a_queue_that_is_not_its_own() {
         );
     }
     let shown = jobs.show(running);
-    assert_eq!(
-        (&shown["state"], &shown["progress"]),
-        (&json!("running"), &Value::Null)
-    );
+    assert_has(&shown, json!({"state": "running", "progress": null}));
     let shown = jobs.ask(&json!({"command": "sequence-show", "id": sequence}));
     assert_eq!(shown["sequence"]["state"], "open");
     jobs.open("open");

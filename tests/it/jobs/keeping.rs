@@ -8,7 +8,7 @@ fn backed_up(dir: &Path, file: &str) -> (Option<i32>, String, String) {
     let output = forkyard(&["jobs", "backup", &to], dir)
         .output()
         .expect("forkyard");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let text = |bytes: Vec<u8>| text_of(&bytes);
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 

@@ -74,8 +74,7 @@ pub fn configuration(dir: &Path, global: &str, pool: &str, queue: &str, more: &s
     for name in ["store", "out"] {
         let path = dir.join(name);
         if !path.exists() {
-            fs::create_dir(&path).expect("mkdir");
-            make_writable(&path);
+            make_folder(&path);
         }
     }
     fs::write(dir.join("jobs.php"), SCRIPT).expect("script");
@@ -98,11 +97,10 @@ pub fn with_pages(dir: &Path, php: &str, wsgi: &str, rack: &str) -> String {
     let mut more = String::new();
     for (runtime, file, script) in [("wsgi", "wsgi.py", wsgi), ("rack", "config.ru", rack)] {
         let root = dir.join(runtime);
-        fs::create_dir(&root).expect("mkdir");
-        make_writable(&root);
+        make_folder(&root);
         fs::write(root.join(file), script).expect("script");
         let application = application_in(runtime, root, "");
-        more += &pool(dir, runtime, "pm = \"static\"\nmax_children = 1\n", &application);
+        more += &pool(dir, runtime, "", &application);
     }
     configuration(dir, "", "max_children = 1", "", &more)
 }

@@ -44,9 +44,8 @@ fn configuration(dir: &Path, services: &str) -> String {
     let copied = Command::new("cp").args(["-r", example]).arg(dir).status();
     assert!(copied.expect("cp").success());
     fs::write(dir.join("services.txt"), services).expect("services");
-    fs::create_dir(dir.join("store")).expect("a directory");
-    make_writable(&dir.join("store"));
-    let text = fs::read_to_string(dir.join("forkyard.toml")).expect("a configuration");
+    make_folder(&dir.join("store"));
+    let text = read_file(dir.join("forkyard.toml"));
     let place = dir.display().to_string();
     let mut text = text
         .replace("/run/forkyard-monitor-jobs.sock", "/srv/monitor/jobs.sock")
@@ -80,7 +79,7 @@ fn services_are_checked_by_tasks_of_four_languages_and_again_by_a_pattern() {
     let run = |arguments: &[&str]| {
         let all: Vec<&str> = ["jobs"].iter().chain(arguments).copied().collect();
         let output = forkyard(&all, &jobs.dir()).output().expect("forkyard");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &[u8]| text_of(bytes);
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
     let (_, kinds, _) = run(&["kinds"]);
@@ -115,10 +114,7 @@ fn services_are_checked_by_tasks_of_four_languages_and_again_by_a_pattern() {
         shown.map(|line| line.trim_end().to_owned()).collect()
     };
     let wms = of("service-1");
-    assert_eq!(
-        (&wms["status"], &wms["tenant"]),
-        (&json!("ok"), &json!("region-1"))
-    );
+    assert_has(&wms, json!({"status": "ok", "tenant": "region-1"}));
     assert_eq!(
         steps(&wms),
         [
@@ -152,10 +148,7 @@ fn services_are_checked_by_tasks_of_four_languages_and_again_by_a_pattern() {
     ]);
     assert_eq!(code, Some(0), "{said}{errors}");
     let sequence: Value = serde_json::from_str(&said).expect("JSON");
-    assert_eq!(
-        (&sequence["sequence"]["given"], &sequence["sequence"]["done"]),
-        (&json!(10), &json!(10))
-    );
+    assert_has(&sequence["sequence"], json!({"given": 10, "done": 10}));
     let (code, _, errors) = run(&["run", "service", "--key", "nothing"]);
     assert_eq!(
         (code, errors.contains("no job of this kind")),

@@ -40,10 +40,7 @@ fn a_verdict_is_read_whatever_its_bytes_and_one_that_is_late_is_a_failure() {
     assert_eq!(ended(&latin), ("failed", 1, "caf\u{fffd}"));
     let dead = jobs.done("header", json!({"payload": "ZGVhZD1ubyBzdWNoIHVzZXI="}));
     assert_eq!(ended(&dead), ("failed", 1, "no such user"));
-    assert_eq!(
-        (&dead["outcome"], &dead["failures"]),
-        (&json!("failed"), &json!(1))
-    );
+    assert_has(&dead, json!({"outcome": "failed", "failures": 1}));
     let late = " came after a part of the answer was sent";
     for (kind, payload, said) in [
         ("late", "snooze=2s", "\"Forkyard-Job: snooze=2s\""),
@@ -115,7 +112,7 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
         let all: Vec<&str> = ["error", &id].iter().chain(arguments).copied().collect();
         let output = forkyard(&all, &jobs.dir()).output().expect("forkyard");
         assert_success(&output);
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        text_of(&output.stdout)
     };
     let text = report(&[]);
     for expected in [
@@ -134,12 +131,9 @@ fn a_crash_is_no_failure_and_the_second_in_a_row_quarantines() {
         .output()
         .expect("status");
     let status: Value = serde_json::from_slice(&status.stdout).expect("JSON");
-    assert_eq!(
-        (
-            &status["pools"][0]["failed_starts"],
-            &status["pools"][0]["last_error"]
-        ),
-        (&json!(0), &Value::Null)
+    assert_has(
+        &status["pools"][0],
+        json!({"failed_starts": 0, "last_error": null}),
     );
     jobs.daemon.wait_for("is quarantined at start 2: worker");
     let id = twice["id"].as_i64().expect("id");
@@ -215,7 +209,7 @@ fn why_a_job_failed_is_its_exception_and_a_result_that_is_cut_says_so() {
     assert_eq!(cut["result_cut"], 200_000 - 65_536);
     let shown = |arguments: &[&str]| {
         let output = forkyard(arguments, &jobs.dir()).output().expect("forkyard");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        text_of(&output.stdout)
     };
     let id = |job: &Value| job["id"].to_string();
     assert!(shown(&["jobs", "list"]).contains(why));
@@ -260,9 +254,5 @@ fn a_warning_of_a_step_is_not_hidden_by_a_later_start() {
     let jobs = Jobs::start("max_children = 1", "");
     let payload = json!({"a": "warning", "flaky": "ok"});
     let done = jobs.done("steps", json!({"steps": ["a", "flaky"], "payload": payload}));
-    assert_eq!(
-        (&done["attempt"], &done["status"]),
-        (&json!(2), &json!("warning")),
-        "{done}"
-    );
+    assert_has(&done, json!({"attempt": 2, "status": "warning"}));
 }

@@ -54,7 +54,7 @@ impl Terminal {
     fn end(mut self) -> (String, String, Option<i32>) {
         let output = self.child.wait_with_output().expect("python3");
         self.seen.push_str(&String::from_utf8_lossy(&output.stdout));
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let errors = text_of(&output.stderr);
         (self.seen, errors, output.status.code())
     }
 }
@@ -144,5 +144,5 @@ fn there_is_no_bar_where_errors_go_into_a_file() {
         .status()
         .expect("python3");
     assert!(status.success(), "{status}");
-    assert_eq!(fs::read_to_string(&errors).expect("the file"), "");
+    assert_eq!(read_file(&errors), "");
 }

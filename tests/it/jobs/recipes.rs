@@ -17,8 +17,7 @@ fn block(mark: &str, dir: &Path) -> String {
 
 fn places(dir: &Path) -> String {
     let store = dir.join("store");
-    fs::create_dir(&store).expect("mkdir");
-    make_writable(&store);
+    make_folder(&store);
     let user = if is_root() { "" } else { "#" };
     let dir = dir.display();
     format!("[jobs]\nstore = \"{dir}/store/jobs.db\"\nlisten = \"{dir}/jobs.sock\"\n{user}")
@@ -47,12 +46,8 @@ fn the_e_mails_of_the_recipe_are_sent() {
     let page = jobs.daemon.get("shop-jobs", "push.php").body();
     let id: i64 = page.trim().parse().unwrap_or_else(|_| panic!("{page}"));
     let done = jobs.wait(id);
-    assert_eq!(
-        (&done["state"], &done["attempt"]),
-        (&json!("done"), &json!(1)),
-        "{done}"
-    );
-    let mails = fs::read_to_string(jobs.dir().join("mails")).expect("mails");
+    assert_has(&done, json!({"state": "done", "attempt": 1}));
+    let mails = read_file(jobs.dir().join("mails"));
     assert_contains(&mails, "To: you@example.org");
     assert_contains(&mails, "Welcome");
     let broken = json!({
@@ -60,12 +55,9 @@ fn the_e_mails_of_the_recipe_are_sent() {
     });
     let broken = jobs.ask(&json!({"command": "push", "job": broken}));
     let broken = jobs.wait(broken["jobs"][0]["id"].as_i64().expect("id"));
-    assert_eq!(
-        (&broken["state"], &broken["error"]),
-        (
-            &json!("failed"),
-            &json!("JsonException: Syntax error (status 500)")
-        )
+    assert_has(
+        &broken,
+        json!({"state": "failed", "error": "JsonException: Syntax error (status 500)"}),
     );
     assert_contains(&jobs.daemon.get("shop-jobs", "jobs.php").text(), "Status: 404");
 }
@@ -81,7 +73,6 @@ fn what_is_written_in_a_transaction_is_pushed_once_that_is_committed() {
             table.trim()
         );
         fs::write(dir.join("make.php"), make).expect("script");
-        make_writable(dir);
         fs::write(dir.join("register.php"), block("register.php", dir)).expect("page");
         fs::write(dir.join("outbox.php"), block("fetchAll", dir)).expect("script");
         write_file(
@@ -143,11 +134,7 @@ fn the_services_of_the_recipe_are_checked() {
     let jobs = Jobs { daemon };
     let all = jobs.ask(&json!({"command": "run-now", "schedule": "nightly"}));
     let all = jobs.wait(all["jobs"][0]["id"].as_i64().unwrap_or_else(|| panic!("{all}")));
-    assert_eq!(
-        (&all["state"], &all["result"]),
-        (&json!("done"), &json!("all are pushed\n")),
-        "{all}"
-    );
+    assert_has(&all, json!({"state": "done", "result": "all are pushed\n"}));
     let found = until("all services are checked", || {
         let list = jobs.ask(&json!({"command": "list", "kind": "service", "state": "done"}));
         let list = list["jobs"].as_array().cloned().unwrap_or_default();

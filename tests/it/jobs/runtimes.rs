@@ -115,8 +115,7 @@ fn rows(dir: &Path) -> Vec<(&'static str, String, Option<&'static str>, bool)> {
 
 fn configuration(dir: &Path) -> String {
     for name in ["store", "cgi", "fastcgi", "wsgi", "rack"] {
-        fs::create_dir(dir.join(name)).expect("mkdir");
-        make_writable(&dir.join(name));
+        make_folder(&dir.join(name));
     }
     fs::write(dir.join("jobs.php"), PHP).expect("script");
     write_program(&dir.join("cgi/job.sh"), CGI);
@@ -134,7 +133,7 @@ fn configuration(dir: &Path) -> String {
     let settings = format!("{settings}pm = \"ondemand\"\nmax_children = 1\n");
     let mut pools = pool(dir, "other", &settings, &other);
     for (name, application, script, _) in rows(dir) {
-        pools += &pool(dir, name, "pm = \"static\"\nmax_children = 1\n", &application);
+        pools += &pool(dir, name, "", &application);
         let _ = write!(text, "[jobs.queue.{name}]\npool = \"{name}\"\nattempts = 1\n");
         if let Some(script) = script {
             let _ = writeln!(text, "script = \"{place}/{script}\"");
@@ -145,7 +144,6 @@ fn configuration(dir: &Path) -> String {
 
 #[test]
 fn every_runtime_runs_jobs_and_those_with_a_library_push_them() {
-    place_library();
     let jobs = Jobs {
         daemon: Daemon::start(configuration),
     };

@@ -10,7 +10,7 @@ fn command(jobs: &Jobs, arguments: &[&str]) -> Command {
 
 fn ended(jobs: &Jobs, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = command(jobs, arguments).output().expect("forkyard");
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let text = |bytes: Vec<u8>| text_of(&bytes);
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
@@ -75,7 +75,7 @@ fn a_file_s_lines_become_jobs_lazily_and_once_though_processes_are_killed() {
     ] {
         assert_eq!(sequence[name], count, "{name}: {sequence}");
     }
-    let lines = fs::read_to_string(jobs.dir().join("out/lines")).expect("lines");
+    let lines = read_file(jobs.dir().join("out/lines"));
     let mut lines: Vec<&str> = lines.lines().collect();
     let mut wanted: Vec<&str> = text.lines().collect();
     lines.sort_unstable();
@@ -126,10 +126,7 @@ fn a_command_s_lines_are_all_there_are_only_if_it_ends_well() {
     let line = shown.lines().nth(1).unwrap_or_default();
     assert_eq!((code, line.contains("cancelled")), (Some(0), true), "{shown}");
     let cancelled = newest(&jobs);
-    assert_eq!(
-        (&cancelled["waiting"], &cancelled["cancelled"]),
-        (&json!(0), &json!(1))
-    );
+    assert_has(&cancelled, json!({"waiting": 0, "cancelled": 1}));
     assert_eq!(ended(&jobs, &["sequence", &id, "--wait"]).0, Some(70));
     let (_, shown, _) = ended(&jobs, &["sequences"]);
     assert_eq!(shown.lines().count(), 4, "{shown}");

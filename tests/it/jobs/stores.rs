@@ -149,7 +149,6 @@ fn fill(path: &Path) -> process::Mounted {
 #[test]
 fn a_store_that_can_not_be_opened_is_told_of_at_once_and_tried_again() {
     skip_if!(needs_root());
-    place_library();
     let start = |prepare: &dyn Fn(&Path)| {
         let daemon = Daemon::start(|dir| {
             let text = with_pages(dir);
@@ -198,8 +197,7 @@ fn a_store_that_can_not_be_opened_is_told_of_at_once_and_tried_again() {
 
     let gone = start(&|store| fs::remove_dir(store).expect("an empty directory"));
     assert_refused(&gone, "gone at start", &["unable to open"]);
-    fs::create_dir(gone.dir().join("store")).expect("mkdir");
-    make_writable(&gone.dir().join("store"));
+    make_folder(&gone.dir().join("store"));
     assert_stored(&gone, "gone at start");
     drop(gone);
 
@@ -219,7 +217,6 @@ fn a_store_that_can_not_be_opened_is_told_of_at_once_and_tried_again() {
 #[test]
 fn a_server_that_hangs_is_told_of_in_time_whether_it_did_so_before_or_does_so_now() {
     skip_if!(needs_root());
-    place_library();
     let server = Server::start();
     let start = || {
         let daemon = Daemon::start(|dir| {
@@ -251,7 +248,6 @@ fn a_server_that_hangs_is_told_of_in_time_whether_it_did_so_before_or_does_so_no
 #[test]
 fn a_store_that_fails_while_it_is_used_is_told_of_at_once_and_tried_again() {
     skip_if!(needs_root());
-    place_library();
     let jobs = Jobs {
         daemon: Daemon::start(with_pages),
     };
@@ -320,10 +316,7 @@ fn a_job_has_a_name_of_its_own_while_it_is_kept() {
     assert_ne!(push("other", "order/7")["id"], first["id"]);
     let later = jobs.push("echo", json!({"ref": "later", "in_ms": 600_000}));
     let waited = jobs.ask(&json!({"command": "wait", "queue": "mail", "ref": "later", "timeout_ms": 1}));
-    assert_eq!(
-        (&waited["job"]["id"], &waited["job"]["state"]),
-        (&json!(later), &json!("scheduled"))
-    );
+    assert_has(&waited["job"], json!({"id": later, "state": "scheduled"}));
     let cancelled = jobs.ask(&json!({"command": "cancel", "queue": "mail", "ref": "later"}));
     assert_eq!(cancelled["count"], 1);
     assert_eq!(jobs.show(later)["state"], "cancelled");

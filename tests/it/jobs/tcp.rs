@@ -87,8 +87,7 @@ fn a_secret_that_the_daemon_would_refuse_is_refused_by_a_check() {
         ),
     ] {
         write_secret(dir.path(), secret, mode);
-        let (code, said) = check();
-        assert_eq!(code, Some(78), "{said}");
+        let said = exited(Some(78), check());
         assert!(said.contains(says) && said.contains("secret_file"), "{said}");
     }
 }
@@ -196,11 +195,9 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
 
     let (code, said) = over_tcp.command(&["push", "mail", "echo", "--payload", "8", "--wait"]);
     assert!(code == Some(0) && said.contains("8 mail"), "{said}");
-    let (code, said) = over_tcp.command(&["connections"]);
-    assert!(
-        code == Some(0) && said.contains("127.0.0.1:") && said.contains("queues"),
-        "{said}"
-    );
+    let said = exited(Some(0), over_tcp.command(&["connections"]));
+    assert_contains(&said, "127.0.0.1:");
+    assert_contains(&said, "queues");
     write_file(
         over_tcp.jobs.dir().join("other"),
         "another secret, which is wrong",
@@ -212,11 +209,8 @@ fn the_secret_opens_the_tcp_socket_and_nothing_else_does() {
     let (code, said) = over_tcp.command(&["--secret-file", &other, "queues"]);
     assert!(code == Some(78) && said.contains("has no secret"), "{said}");
     fs::write(&other, "another-secret-which-is-wrong").expect("a file");
-    let (code, said) = over_tcp.command(&["--secret-file", &other, "queues"]);
-    assert!(
-        code == Some(70) && said.contains("this is not the secret"),
-        "{said}"
-    );
+    let said = exited(Some(70), over_tcp.command(&["--secret-file", &other, "queues"]));
+    assert_contains(&said, "this is not the secret");
 }
 
 /// Every user of the machine can do this, because TCP has no user.
@@ -363,7 +357,7 @@ fn nobody_gets_the_port_while_processes_are_killed_and_replaced() {
         Some(json!({"result": "done"}))
     );
     let file = over_tcp.jobs.dir().join("forkyard.toml");
-    let text = fs::read_to_string(&file).expect("configuration");
+    let text = read_file(&file);
     let without: Vec<&str> = text
         .lines()
         .filter(|line| !line.contains("listen_tcp") && !line.contains("secret_file"))

@@ -55,11 +55,7 @@ fn a_pool_has_one_descriptor_and_four_when_it_was_used() {
 
 #[test]
 fn a_pool_at_rest_goes_on_with_the_next_master() {
-    let dir = directory();
-    let path = dir.path();
-    fs::write(path.join("forkyard.toml"), pools(path, 2)).expect("configuration");
-    let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path));
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_kept(|dir| pools(dir, 2));
     daemon.write("pid.php", "<?php echo getmypid();");
     let first = daemon.kept_master();
     let worker: u32 = daemon.get("p1", "pid.php").body().parse().expect("a pid");

@@ -9,7 +9,7 @@ const LOOKS: usize = 3;
 fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
     let waits = || {
         wait_until("the master to wait", || {
-            let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
+            let place = read_file(format!("/proc/{pid}/wchan"));
             place.contains("epoll") || place.contains("ep_poll")
         });
     };
@@ -18,27 +18,24 @@ fn written(pid: u32, dir: &Path, act: impl FnOnce()) -> usize {
     act();
     // The master may not have read yet that the worker is up.
     wait_until("the last state of the worker", || {
-        let text = fs::read_to_string(&report).expect("strace's report");
+        let text = read_file(&report);
         text.contains(r#"\"up\":true"#)
     });
     waits();
     process::signal(strace.id(), Signal::SIGINT);
     process::wait(&mut strace, "strace's end");
-    let text = fs::read_to_string(&report).expect("strace's report");
+    let text = read_file(&report);
     let lines = text.lines().filter(|line| line.contains("memfd:handover-"));
     let counts = lines.filter_map(|line| line.rsplit_once(" = ")?.1.parse::<usize>().ok());
     counts.sum()
 }
 
 fn least_written(count: usize) -> usize {
-    let dir = directory();
-    let path = dir.path();
-    let pools: String = (0..count + LOOKS)
-        .map(|number| member(path, number, "").replace("\"1s\"", "\"60s\""))
-        .collect();
-    fs::write(path.join("forkyard.toml"), pools).expect("configuration");
-    let daemon = Daemon::launch(path, forkyard(&["run", "--keeper"], path));
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_kept(|dir| {
+        (0..count + LOOKS)
+            .map(|number| member(dir, number, "").replace("\"1s\"", "\"60s\""))
+            .collect()
+    });
     daemon.write("pid.php", "<?php echo getmypid();");
     let serves = |number: usize| {
         let body = daemon.get(&format!("p{number}"), "pid.php").body();
@@ -52,7 +49,7 @@ fn least_written(count: usize) -> usize {
         serves(number);
     }
     let looks = (count..count + LOOKS).map(|number| {
-        written(master, path, || {
+        written(master, &daemon.dir, || {
             serves(number);
         })
     });

@@ -17,9 +17,6 @@ fn member(dir: &Path, number: usize, more: &str) -> String {
     };
     let settings =
         format!("{user}pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"1s\"\n{more}");
-    let application = format!(
-        "runtime = \"php\"\nversion = {:?}\npreloader = \"zygote\"\n",
-        env!("FORKYARD_PHP")
-    );
+    let application = format!("{PHP}preloader = \"zygote\"\n");
     pool(dir, &format!("p{number}"), &settings, &application)
 }

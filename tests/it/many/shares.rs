@@ -68,14 +68,14 @@ fn without_groups_shares_are_nice_and_a_limit_and_the_status_says_why() {
     assert_starts(&said, wanted);
     assert_contains(&said, "RLIMIT_DATA 268435456");
     assert_contains(&said, "without control groups: ");
-    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
+    let limits = read_file(format!("/proc/{pid}/limits"));
     let data = limits
         .lines()
         .find(|line| line.starts_with("Max data size"))
         .expect("a limit");
     assert_contains(data, "268435456");
     if is_root() {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+        let stat = read_file(format!("/proc/{pid}/stat"));
         let nice = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_whitespace().nth(16));
@@ -140,8 +140,7 @@ fn in_a_delegated_group_each_pool_has_one_of_its_own() {
         env!("CARGO_BIN_EXE_forkyard"),
         dir.path().display()
     ));
-    let mut daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let mut daemon = Daemon::launch(dir.path(), command).ready();
     let (pid, own) = pid_and_group(&daemon);
     let said = status(dir.path())["pools"][0]["shares"]
         .as_str()
@@ -160,7 +159,7 @@ fn in_a_delegated_group_each_pool_has_one_of_its_own() {
     assert_eq!(group.members("pools/p0"), [pid]);
     assert!(group.members("daemon").contains(&daemon.pid()));
     assert!(process::runs(daemon.pid()));
-    let value = |file: &str| fs::read_to_string(group.0.join("pools/p0").join(file)).expect("a value");
+    let value = |file: &str| read_file(group.0.join("pools/p0").join(file));
     assert_eq!(
         (value("cpu.weight").trim(), value("memory.max").trim()),
         ("50", "268435456")

@@ -6,27 +6,22 @@ use crate::support::prelude::*;
 struct Site {
     daemon: Daemon,
     pools: PathBuf,
-    _dir: tempfile::TempDir,
 }
 
 impl Site {
     fn start(count: usize) -> Site {
-        let dir = directory();
-        let pools = dir.path().join("pools");
-        fs::create_dir(&pools).expect("a directory");
-        for number in 0..count {
-            fs::write(file(&pools, number), member(dir.path(), number, "")).expect("a pool");
-        }
-        let global = "[global]\nwatch = true\ninclude = [\"pools/*.toml\"]\n";
-        fs::write(dir.path().join("forkyard.toml"), global).expect("configuration");
-        let daemon = Daemon::start_in(dir.path());
+        let daemon = Daemon::start(|dir| {
+            let pools = dir.join("pools");
+            fs::create_dir(&pools).expect("a directory");
+            for number in 0..count {
+                fs::write(file(&pools, number), member(dir, number, "")).expect("a pool");
+            }
+            "[global]\nwatch = true\ninclude = [\"pools/*.toml\"]\n".to_owned()
+        });
         daemon.wait_for("reload done");
         daemon.write("hello.php", "<?php echo 'hello';");
-        Site {
-            daemon,
-            pools,
-            _dir: dir,
-        }
+        let pools = daemon.dir.join("pools");
+        Site { daemon, pools }
     }
 
     fn text(&self, number: usize) -> String {

@@ -1,6 +1,7 @@
 //! Requests that wait behind another: some begin, and the others are answered.
 
-use super::{APPLICATIONS, Application, Site, VISITOR};
+use super::{dead, hold, release, visit, wait_for_last_hour};
+use crate::it::holding::{APPLICATIONS, Application, Site, VISITOR};
 use crate::support::prelude::*;
 use forkyard_protocol::dead_work::DeadWork;
 use forkyard_protocol::numbers::PoolNumbers;
@@ -45,7 +46,7 @@ fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tc
         let mut client = site.client();
         client.keep = is_kept;
         if is_kept {
-            let answer = client.request(&site.params("warm", 0.0), b"");
+            let answer = client.request(&visit(&site, "warm", 0.0), b"");
             assert_eq!(answer.expect("an answer").body(), "done", "{row}");
         }
         client
@@ -53,18 +54,18 @@ fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tc
     let leaving: Vec<Client> = LEAVING.iter().map(|_| warm()).collect();
     let (mut half, mut patient) = (warm(), warm());
     let warmed = site.begun().len();
-    let held = site.hold();
+    let held = hold(&site);
     for (mut client, (name, changes, body, _)) in leaving.into_iter().zip(LEAVING) {
-        let params = site.params(name, LONG);
+        let params = visit(&site, name, LONG);
         let params = changes
             .iter()
             .fold(params, |all, (name, value)| all.with(name, value));
         client.send(&params, body.as_bytes()).expect("send");
     }
-    half.send(&site.params("half", LONG), b"").expect("send");
+    half.send(&visit(&site, "half", LONG), b"").expect("send");
     half.shut();
-    patient.send(&site.params("patient", LONG), b"").expect("send");
-    site.release(held);
+    patient.send(&visit(&site, "patient", LONG), b"").expect("send");
+    release(&site, held);
     assert_eq!(patient.answer().expect("an answer").body(), "done", "{row}");
     // A half-closing client of ASGI is disconnected, and a CGI program without a client is killed.
     let goes_on = application.runtime != "cgi";
@@ -76,7 +77,7 @@ fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tc
     wanted.extend(["held", "half", "patient"]);
     wanted.sort_unstable();
     let dead = until(&format!("{row}: the end of the queue"), || {
-        let (dead, begun) = (site.dead(), site.begun());
+        let (dead, begun) = (dead(&site), site.begun());
         let is_over = !goes_on || begun.len() >= warmed + wanted.len();
         (dead.abandoned >= 2 && is_over).then_some(dead)
     });
@@ -106,7 +107,7 @@ fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tc
     assert_eq!(logged, ["499 GET n=left", "499 HEAD n=head"], "{row}");
     let text = site.daemon.shown(&["status", "www"]);
     assert_contains(&text, "\n  dead work: abandoned 2\n");
-    let hour = site.wait_for_last_hour(&row);
+    let hour = wait_for_last_hour(&site, &row);
     let (errors, client_errors) = (hour.errors, site.numbers().requests.client_error);
     assert_eq!(hour.dead_work.abandoned, 2, "{row}");
     assert!(client_errors == 2 || (!goes_on && client_errors > 2), "{row}");
@@ -127,24 +128,11 @@ fn assert_all_ways(application: &'static Application) {
     });
 }
 
-#[test]
-fn abandoned_requests_of_php_do_not_begin() {
-    assert_all_ways(&APPLICATIONS[0]);
-}
-
-#[test]
-fn abandoned_requests_of_cgi_do_not_begin() {
-    assert_all_ways(&APPLICATIONS[1]);
-}
-
-#[test]
-fn abandoned_requests_of_wsgi_do_not_begin() {
-    assert_all_ways(&APPLICATIONS[2]);
-}
-
-#[test]
-fn abandoned_requests_of_asgi_do_not_begin() {
-    assert_all_ways(&APPLICATIONS[3]);
+tests! {
+    fn abandoned_requests_of_php_do_not_begin() => assert_all_ways(&APPLICATIONS[0]);
+    fn abandoned_requests_of_cgi_do_not_begin() => assert_all_ways(&APPLICATIONS[1]);
+    fn abandoned_requests_of_wsgi_do_not_begin() => assert_all_ways(&APPLICATIONS[2]);
+    fn abandoned_requests_of_asgi_do_not_begin() => assert_all_ways(&APPLICATIONS[3]);
 }
 
 /// Sends requests with these parameters while the worker is busy. Returns the answers and the counts.
@@ -155,10 +143,10 @@ fn refused(
 ) -> (Vec<Answer>, PoolNumbers, Vec<String>) {
     let settings = format!("{}ping.path = \"/ping\"\n{settings}", MANAGERS[0]);
     let site = Site::start(application, &settings, None);
-    let held = site.hold();
+    let held = hold(&site);
     let mut clients: Vec<Client> = Vec::new();
     for (name, ago, changes) in rows {
-        let params = site.params(name, *ago);
+        let params = visit(&site, name, *ago);
         let params = changes
             .iter()
             .fold(params, |all, (name, value)| all.with(name, value));
@@ -166,12 +154,12 @@ fn refused(
         client.send(&params, b"").expect("send");
         clients.push(client);
     }
-    site.release(held);
+    release(&site, held);
     let answers = clients
         .iter_mut()
         .map(|client| client.answer().expect("an answer"));
     let answers = answers.collect();
-    site.wait_for_last_hour(application.runtime);
+    wait_for_last_hour(&site, application.runtime);
     (answers, site.numbers(), site.begun())
 }
 
@@ -239,12 +227,12 @@ fn abandoned_requests_run_where_that_is_wanted() {
     each(ways, |(application, manager)| {
         let settings = format!("{manager}abandoned = \"run\"\n");
         let site = Site::start(application, &settings, None);
-        let held = site.hold();
+        let held = hold(&site);
         for name in ["one", "two"] {
-            let params = site.params(name, LONG).with("REQUEST_TIMEOUT", "3600");
+            let params = visit(&site, name, LONG).with("REQUEST_TIMEOUT", "3600");
             site.client().send(&params, b"").expect("send");
         }
-        site.release(held);
+        release(&site, held);
         // A CGI program without a client is killed, perhaps before it notes anything.
         wait_until("all requests", || match application.runtime {
             "cgi" => site.numbers().requests.counts().iter().sum::<u64>() == 3,
@@ -252,7 +240,7 @@ fn abandoned_requests_run_where_that_is_wanted() {
         });
         let all = ["held", "one", "two"];
         assert!(site.begun().iter().all(|name| all.contains(&name.as_str())));
-        assert_eq!(site.dead(), DeadWork::default());
+        assert_eq!(dead(&site), DeadWork::default());
     });
 }
 
@@ -260,16 +248,16 @@ fn abandoned_requests_run_where_that_is_wanted() {
 #[test]
 fn requests_that_are_left_at_once_run() {
     let site = Site::start(&APPLICATIONS[0], MANAGERS[0], None);
-    let held = site.hold();
+    let held = hold(&site);
     let names: Vec<String> = (0..10).map(|number| format!("n{number}")).collect();
     for name in &names {
-        let params = site.params(name, 0.0).with("REQUEST_METHOD", "POST");
+        let params = visit(&site, name, 0.0).with("REQUEST_METHOD", "POST");
         site.client().send(&params, b"").expect("send");
     }
-    site.release(held);
+    release(&site, held);
     wait_until("all requests", || site.begun().len() == 11);
     assert_eq!(site.begun()[1..], names);
-    assert_eq!(site.dead(), DeadWork::default());
+    assert_eq!(dead(&site), DeadWork::default());
 }
 
 /// Without REQUEST_START the wait is known from the listening socket and from kept connections.
@@ -277,13 +265,13 @@ fn requests_that_are_left_at_once_run() {
 fn the_wait_is_known_without_the_web_server_s_time() {
     let site = Site::start(&APPLICATIONS[0], MANAGERS[0], None);
     let without = |name: &str| {
-        let mut params = site.params(name, 0.0);
+        let mut params = visit(&site, name, 0.0);
         params.0.retain(|(name, _)| name != "REQUEST_START");
         params
     };
     let mut kept = site.client().kept();
     kept.request(&without("warm"), b"").expect("an answer");
-    let held = site.hold();
+    let held = hold(&site);
     let begin = Instant::now();
     kept.send(&without("kept"), b"").expect("send");
     drop(kept);
@@ -292,10 +280,10 @@ fn the_wait_is_known_without_the_web_server_s_time() {
     });
     let mut patient = site.client();
     patient.send(&without("patient"), b"").expect("send");
-    site.release(held);
+    release(&site, held);
     assert_eq!(patient.answer().expect("an answer").body(), "done");
     assert_eq!(
-        (site.begun(), site.dead().abandoned),
+        (site.begun(), dead(&site).abandoned),
         (vec!["warm".into(), "held".into(), "patient".into()], 1)
     );
 }
@@ -308,7 +296,7 @@ fn a_request_that_waited_costs_one_poll_and_others_none() {
     let count = |ago: f64| {
         let mut client = site.client().kept();
         let ask = |client: &mut Client| {
-            let answer = client.request(&site.params("n", ago), b"");
+            let answer = client.request(&visit(&site, "n", ago), b"");
             assert_eq!(answer.expect("an answer").body(), "done");
         };
         ask(&mut client);

@@ -1,6 +1,6 @@
 //! Requests that wait in the router of an application pool.
 
-use super::{APPLICATIONS, VISITOR};
+use crate::it::holding::{APPLICATIONS, VISITOR, answered, begun};
 use crate::support::prelude::*;
 use forkyard_protocol::numbers::PoolNumbers;
 
@@ -14,7 +14,6 @@ struct Pool {
 impl Pool {
     /// `settings`: of the pool's applications.
     fn start(settings: &str) -> Pool {
-        place_library();
         let daemon = Daemon::start(|dir| {
             let root = dir.join("apps/shop");
             fs::create_dir_all(root.join("tmp")).expect("mkdir");
@@ -45,22 +44,17 @@ impl Pool {
             .with("REMOTE_ADDR", VISITOR)
     }
 
-    fn begun(&self) -> Vec<String> {
-        let text = fs::read_to_string(self.root.join("begun")).unwrap_or_default();
-        text.lines().map(str::to_owned).collect()
-    }
-
     fn hold(&self) -> Client {
         let mut held = self.daemon.client("www");
         let query = format!("n=held&hold={}", self.root.join("go").display());
         held.send(&self.params(&query), b"").expect("send");
-        wait_until("the held request", || self.begun() == ["held"]);
+        wait_until("the held request", || begun(&self.root) == ["held"]);
         held
     }
 
-    fn release(&self, mut held: Client) {
+    fn release(&self, held: Client) {
         write_file(self.root.join("go"), "");
-        assert_eq!(held.answer().expect("an answer").body(), "done");
+        answered(held);
     }
 
     fn lines(&self) -> Vec<String> {
@@ -102,8 +96,8 @@ fn waiting_requests_of_an_application_pool_are_skipped_by_the_same_rule() {
     });
     pool.release(held);
     assert_eq!(half.answer().expect("an answer").body(), "done");
-    wait_until("all requests", || pool.begun().len() == 5);
-    assert_eq!(pool.begun(), ["held", "posted", "own", "wanted", "half"]);
+    wait_until("all requests", || begun(&pool.root).len() == 5);
+    assert_eq!(begun(&pool.root), ["held", "posted", "own", "wanted", "half"]);
 }
 
 /// What happens to a request while the only instance is busy.

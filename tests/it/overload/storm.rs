@@ -1,6 +1,7 @@
 //! More requests than a pool can answer, from clients that give up.
 
-use super::{APPLICATIONS, Site};
+use super::{dead, visit, wait_for_last_hour};
+use crate::it::holding::{APPLICATIONS, Site};
 use crate::support::prelude::*;
 use forkyard_protocol::dead_work::DeadWork;
 use forkyard_protocol::history::LastHour;
@@ -42,7 +43,7 @@ fn storm(pool: &str, is_timed: bool) -> Outcome {
     let site = Site::start(&APPLICATIONS[0], pool, None);
     site.daemon.wait_for_workers("www", WORKERS);
     let ask = |name: &str, patience: Duration| {
-        let mut params = site.params(name, 0.0);
+        let mut params = visit(&site, name, 0.0);
         if !is_timed {
             params.0.retain(|(name, _)| name != "REQUEST_START");
         }
@@ -52,7 +53,7 @@ fn storm(pool: &str, is_timed: bool) -> Outcome {
     };
     let (answered, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let forget = || {
-        let params = site.params("forgotten", 0.0).with("REQUEST_METHOD", "POST");
+        let params = visit(&site, "forgotten", 0.0).with("REQUEST_METHOD", "POST");
         let params = params.with("QUERY_STRING", "n=forgotten&takes=1");
         site.client().send(&params, b"").expect("send");
     };
@@ -95,8 +96,8 @@ fn storm(pool: &str, is_timed: bool) -> Outcome {
         executed: begun.len() - 1 - forgotten,
         forgotten,
         after,
-        dead: site.dead(),
-        last_hour: site.wait_for_last_hour("storm"),
+        dead: dead(&site),
+        last_hour: wait_for_last_hour(&site, "storm"),
     }
 }
 
@@ -135,7 +136,7 @@ fn a_pool_with_fewer_workers_than_slots_sees_its_queue() {
             for _ in 0..CLIENTS / 2 {
                 scope.spawn(|| {
                     while !ends.load(Ordering::SeqCst) {
-                        let params = site.params("n", 0.0).with("QUERY_STRING", "n=n&computes=100");
+                        let params = visit(&site, "n", 0.0).with("QUERY_STRING", "n=n&computes=100");
                         let _ = site.client().request(&params, b"");
                     }
                 });
@@ -180,7 +181,7 @@ fn a_wait_that_the_pool_did_not_see_is_no_overload() {
         let pool = if manager == "dynamic" { pool + spare } else { pool };
         let site = Site::start(&APPLICATIONS[0], &pool, None);
         for number in 0..60 {
-            let params = site.params("n", 3.0).with("QUERY_STRING", "n=n&takes=50");
+            let params = visit(&site, "n", 3.0).with("QUERY_STRING", "n=n&takes=50");
             let answer = site.client().request(&params, b"").expect("an answer");
             assert_eq!(answer.body(), "done", "{manager}: request {number}");
         }

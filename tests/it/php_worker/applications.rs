@@ -70,8 +70,7 @@ impl Application<'_> {
             assert!(copied.is_ok_and(|status| status.success()));
             for path in self.writable {
                 let path = dir.join("app").join(path);
-                fs::create_dir_all(&path).expect("mkdir");
-                make_writable(&path);
+                make_folder(&path);
             }
             let own = match self.name {
                 "laravel" => octane_environment(dir),

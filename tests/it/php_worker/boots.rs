@@ -169,7 +169,6 @@ fn boot_and_warm_up_requests_leave_the_application_and_nothing_else() {
         let settings = "pm = \"static\"\nmax_children = 2\n";
         worker_pool(dir, "www", "notes.php", settings, application)
     });
-    make_writable(&daemon.dir);
     daemon.wait_for_workers("www", 2);
     let answer = daemon.get("www", "index.php");
     let text = answer.text();

@@ -146,13 +146,10 @@ fn its_functions_say_what_the_worker_is() {
     };
     let (first, second) = (ask(), ask());
     assert_eq!(
-        fs::read_to_string(daemon.dir.join("booting")).expect("written"),
+        read_file(daemon.dir.join("booting")),
         r#"{"mode":"loop","is_booting":true,"booted":null,"requests":0}"#
     );
-    assert_eq!(
-        (&first["mode"], &first["is_booting"]),
-        (&"loop".into(), &false.into())
-    );
+    assert_has(&first, json!({"mode": "loop", "is_booting": false}));
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .expect("after 1970")

@@ -15,24 +15,28 @@ while (forkyard_handle_request(function () use ($boot) {
 }));
 "#;
 
+/// Starts a daemon that has a script, `worker.php`, beside a server's socket.
+pub(super) fn beside_a_server(
+    script: &str,
+    configure: impl FnOnce(&Path) -> String,
+) -> (Daemon, UnixListener) {
+    let mut server = None;
+    let daemon = Daemon::start(|dir| {
+        server = Some(UnixListener::bind(dir.join("server.sock")).expect("bind"));
+        make_writable(&dir.join("server.sock"));
+        write_file(dir.join("worker.php"), script);
+        configure(dir)
+    });
+    (daemon, server.expect("a server"))
+}
+
 #[test]
 fn they_are_cut_refused_or_kept() {
-    let dir = directory();
-    let listener = UnixListener::bind(dir.path().join("server.sock")).expect("bind");
-    make_writable(&dir.path().join("server.sock"));
-    fs::write(dir.path().join("worker.php"), SCRIPT).expect("write");
-    let pm = "pm = \"ondemand\"\nmax_children = 1\n";
-    let text = worker_pool(dir.path(), "cut", "worker.php", ONE, "")
-        + &worker_pool(
-            dir.path(),
-            "refuse",
-            "worker.php",
-            pm,
-            "boot_connections = \"refuse\"\n",
-        );
-    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let mut daemon = Daemon::start_in(dir.path());
-    daemon.keep(dir);
+    let (daemon, listener) = beside_a_server(SCRIPT, |dir| {
+        let pm = "pm = \"ondemand\"\nmax_children = 1\n";
+        let refuse = "boot_connections = \"refuse\"\n";
+        worker_pool(dir, "cut", "worker.php", ONE, "") + &worker_pool(dir, "refuse", "worker.php", pm, refuse)
+    });
 
     let (mut of_boot, _) = listener.accept().expect("accept");
     daemon.wait_for("[pool cut] the boot has left connections open, which workers find closed: ");
@@ -68,17 +72,13 @@ while (forkyard_handle_request(function () use (&$connection) {
 
 #[test]
 fn those_that_a_function_before_the_snapshot_closes_are_not_left_open() {
-    let dir = directory();
-    let listener = UnixListener::bind(dir.path().join("server.sock")).expect("bind");
-    make_writable(&dir.path().join("server.sock"));
-    fs::write(dir.path().join("worker.php"), CLOSED).expect("write");
-    let text = ["loop", "snapshot"].map(|mode| {
-        let application = format!("worker_mode = \"{mode}\"\nboot_connections = \"refuse\"\n");
-        mode_pool(dir.path(), mode, "worker.php", ONE, &application)
+    let (daemon, listener) = beside_a_server(CLOSED, |dir| {
+        let pools = ["loop", "snapshot"].map(|mode| {
+            let application = format!("worker_mode = \"{mode}\"\nboot_connections = \"refuse\"\n");
+            mode_pool(dir, mode, "worker.php", ONE, &application)
+        });
+        pools.concat()
     });
-    fs::write(dir.path().join("forkyard.toml"), text.concat()).expect("configuration");
-    let mut daemon = Daemon::start_in(dir.path());
-    daemon.keep(dir);
     for pool in ["loop", "snapshot"] {
         for _ in 0..2 {
             assert_eq!(daemon.get(pool, "any.php").body(), "3", "{pool}");

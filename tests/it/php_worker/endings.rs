@@ -102,7 +102,7 @@ if (function_exists('forkyard_handle_request')) {
 "#;
 
 fn plain(script: &str, settings: &str) -> Daemon {
-    let daemon = Daemon::start(|dir| {
+    Daemon::start(|dir| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/php_worker/fail.php");
         fs::copy(source, dir.join("fail.php")).expect("copy");
         fs::write(dir.join("index.php"), script).expect("write");
@@ -116,9 +116,7 @@ fn plain(script: &str, settings: &str) -> Daemon {
                 ONE,
                 &format!("worker_mode = \"snapshot\"\nisolation = \"rewind\"\n{boot}"),
             )
-    });
-    make_writable(&daemon.dir);
-    daemon
+    })
 }
 
 const LITTLE: &str = "php_admin_value = { memory_limit = \"32M\", display_errors = \"0\" }\n";
@@ -155,14 +153,9 @@ fn framework_reports(application: applications::Application<'_>, name: &str) {
     }
 }
 
-#[test]
-fn symfony_reports_its_fatal_errors_in_every_request() {
-    framework_reports(applications::SYMFONY, "symfony");
-}
-
-#[test]
-fn laravel_reports_its_fatal_errors_in_every_request() {
-    framework_reports(applications::LARAVEL, "laravel");
+tests! {
+    fn symfony_reports_its_fatal_errors_in_every_request() => framework_reports(applications::SYMFONY, "symfony");
+    fn laravel_reports_its_fatal_errors_in_every_request() => framework_reports(applications::LARAVEL, "laravel");
 }
 
 const PRINTING: &str = r#"<?php
@@ -217,10 +210,10 @@ fn what_is_printed_after_the_handler_is_in_the_answer() {
     let get = |code: u8| Params::get(&daemon.dir, "index.php", &format!("text=dumped&code={code}"));
     for _ in 0..3 {
         let ordinary = ask(&daemon, "www", &get(1), b"").text();
-        assert!(
-            ordinary.starts_with("Status: 500")
-                && ordinary.ends_with("[local of the script][boot][request][own dumped][inner dumped][last dumped][first dumped]"),
-            "{ordinary}"
+        assert_starts(&ordinary, "Status: 500");
+        assert_ends(
+            &ordinary,
+            "[local of the script][boot][request][own dumped][inner dumped][last dumped][first dumped]",
         );
         assert_eq!(ask(&daemon, "snap", &get(1), b"").text(), ordinary);
         assert_eq!(ask(&daemon, "snap", &get(0), b"").text(), ordinary);

@@ -99,8 +99,7 @@ fn their_loops_run_as_they_are() {
         let mut text = String::new();
         for (name, script) in [("symfony", SYMFONY), ("octane", OCTANE)] {
             let root = dir.join(name);
-            fs::create_dir(&root).expect("mkdir");
-            make_writable(&root);
+            make_folder(&root);
             fs::write(root.join("application.php"), APPLICATION).expect("write");
             fs::write(root.join("worker.php"), script).expect("write");
             let settings = "pm = \"static\"\nmax_children = 2\n";
@@ -134,7 +133,7 @@ fn their_loops_run_as_they_are() {
             assert_starts(&broken.text(), "Status: 500");
             assert_contains(&broken.error_text(), "broken");
         }
-        let boots = fs::read_to_string(root.join("boots")).expect("boots");
+        let boots = read_file(root.join("boots"));
         assert_eq!(boots, "boot\n", "{pool}: workers come out of one boot");
     }
     let terminated = daemon.dir.join("symfony/terminated");

@@ -1,5 +1,6 @@
 //! State that could leak from one request to the next.
 
+use super::connections::beside_a_server;
 use super::states::{POOLS, twice};
 use super::{ONE, ask, both, case, say, worker_pool, write_script};
 use crate::support::prelude::*;
@@ -246,26 +247,14 @@ fn in_a_chroot_the_script_boots_inside() {
 
 #[test]
 fn connections_of_the_boot_are_shared_where_that_is_wished() {
-    let dir = directory();
-    let listener = UnixListener::bind(dir.path().join("server.sock")).expect("bind");
-    make_writable(&dir.path().join("server.sock"));
     let script = "<?php $boot = stream_socket_client('unix://' . __DIR__ . '/server.sock');\n\
                   while (forkyard_handle_request(function () use ($boot) {\n\
                   fwrite($boot, \"ask\\n\"); echo fgets($boot); }));";
-    fs::write(dir.path().join("worker.php"), script).expect("write");
-    let text = worker_pool(
-        dir.path(),
-        "www",
-        "worker.php",
-        ONE,
-        "boot_connections = \"keep\"\n",
-    );
-    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let mut daemon = Daemon::start_in(dir.path());
-    daemon.keep(dir);
+    let (daemon, listener) = beside_a_server(script, |dir| {
+        worker_pool(dir, "www", "worker.php", ONE, "boot_connections = \"keep\"\n")
+    });
     let (of_boot, _) = listener.accept().expect("accept");
     std::thread::spawn(move || {
-        use std::io::{BufRead, BufReader, Write};
         let mut write = of_boot.try_clone().expect("dup");
         for (count, _) in BufReader::new(of_boot).lines().map_while(Result::ok).enumerate() {
             writeln!(write, "answer {count}").expect("write");

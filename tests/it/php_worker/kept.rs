@@ -30,7 +30,6 @@ fn daemon(workers: u32) -> Daemon {
                 "worker_mode = \"snapshot\"\n",
             )
     });
-    make_writable(&daemon.dir);
     daemon.wait_for_workers("snap", workers as usize);
     daemon
 }
@@ -41,7 +40,7 @@ fn params(daemon: &Daemon, query: &str) -> Params {
 
 fn is_idle(pid: u32) {
     wait_until("the worker to wait", || {
-        let place = fs::read_to_string(format!("/proc/{pid}/wchan")).expect("wchan");
+        let place = read_file(format!("/proc/{pid}/wchan"));
         place.contains("ep")
     });
 }
@@ -126,8 +125,7 @@ fn more_connections_than_workers_are_all_served_and_no_worker_is_replaced() {
 fn a_connection_whose_worker_works_on_after_its_answer_is_served_by_a_sibling() {
     let daemon = daemon(2);
     let fifo = daemon.dir.join("waits");
-    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o666)).expect("mkfifo");
-    fs::set_permissions(&fifo, std::os::unix::fs::PermissionsExt::from_mode(0o666)).expect("chmod");
+    make_fifo(&fifo);
     let mut client = daemon.client("snap").kept();
     let busy = client
         .request(&params(&daemon, "waits"), b"")

@@ -16,7 +16,6 @@ fn a_worker_ends_after_its_requests_or_when_its_script_does_and_none_is_lost() {
             .replace("[pool.limited]\n", "[pool.limited]\nmax_requests_jitter = 0\n")
             + &worker_pool(dir, "ends", "ends.php", ONE, "")
     });
-    make_writable(&daemon.dir);
     for pool in ["limited", "ends"] {
         let pids: Vec<String> = (0..9).map(|_| say(&daemon, pool, "pid", "")).collect();
         let mut apart = pids.clone();
@@ -56,7 +55,6 @@ fn status_ping_and_logs_are_as_in_any_pool() {
         );
         worker_pool(dir, "www", "worker.php", &settings, "")
     });
-    make_writable(&daemon.dir);
     daemon.wait_for_workers("www", 1);
     assert_eq!(daemon.get("www", "ping").body(), "pong");
     assert_eq!(say(&daemon, "www", "", "token=t"), "hello t");
@@ -102,7 +100,6 @@ fn the_status_shows_the_boot_and_why_workers_have_ended() {
             + &worker_pool(dir, "www", "worker.php", &settings, more)
             + &worker_pool(dir, "ends", "ends.php", &settings, "")
     });
-    make_writable(&daemon.dir);
     for _ in 0..3 {
         say(&daemon, "www", "", "");
     }

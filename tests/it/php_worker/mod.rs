@@ -43,16 +43,14 @@ fn ordinary_pool(dir: &Path, name: &str, settings: &str, application: &str) -> S
 }
 
 fn both(settings: &str, application: &str) -> Daemon {
-    let daemon = Daemon::start(|dir| {
+    Daemon::start(|dir| {
         write_scripts(dir);
         let settings = format!("{ONE}{settings}");
         let snapshot = format!("worker_mode = \"snapshot\"\n{application}");
         ordinary_pool(dir, "www", &settings, application)
             + &worker_pool(dir, "loop", "worker.php", &settings, application)
             + &mode_pool(dir, "snap", "worker.php", &settings, &snapshot)
-    });
-    make_writable(&daemon.dir);
-    daemon
+    })
 }
 
 fn write_scripts(dir: &Path) {

@@ -65,7 +65,6 @@ fn no_handler_of_the_applications_hears_of_them() {
             + &worker_pool(dir, "loop", "index.php", ONE, &limits)
             + &mode_pool(dir, "snap", "index.php", ONE, &snapshot)
     });
-    make_writable(&daemon.dir);
     let setup = LIMITS.iter().fold(Setup::new(), |setup, (name, value)| {
         setup.admin_value(name, value)
     });

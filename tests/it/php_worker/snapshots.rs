@@ -24,16 +24,14 @@ fn snapshot_pool(dir: &Path, name: &str, script: &str, settings: &str, applicati
 }
 
 fn snapshot(settings: &str, application: &str) -> Daemon {
-    let daemon = Daemon::start(|dir| {
+    Daemon::start(|dir| {
         write_scripts(dir);
         let settings = format!("{ONE}{settings}");
         let application = format!("{SETTINGS}{application}");
         with_control(dir)
             + &ordinary_pool(dir, "www", &settings, &application)
             + &snapshot_pool(dir, "snap", "worker.php", &settings, &application)
-    });
-    make_writable(&daemon.dir);
-    daemon
+    })
 }
 
 fn pid(daemon: &Daemon) -> u32 {
@@ -91,10 +89,7 @@ fn each_request_begins_with_what_has_booted_after_any_end_of_the_one_before() {
     daemon.wait_for("exited on signal 11 (SIGSEGV");
     assert_eq!(say(&daemon, "snap", "memory of the process", ""), FRESH);
     let facts = facts(&daemon, "snap");
-    assert_eq!(
-        (facts["mode"].as_str(), facts["isolation"].as_str()),
-        (Some("snapshot"), Some("rewind"))
-    );
+    assert_has(&facts, json!({"mode": "snapshot", "isolation": "rewind"}));
     assert!(
         facts["rewound"].as_u64() > Some(50) && facts["requests"].as_u64() == Some(2),
         "{facts}"
@@ -113,7 +108,7 @@ struct Piece {
 
 fn memory(pid: u32) -> Vec<Piece> {
     use std::os::unix::fs::FileExt;
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let maps = read_file(format!("/proc/{pid}/maps"));
     let file = fs::File::open(format!("/proc/{pid}/mem")).expect("mem");
     let mut all: Vec<Piece> = Vec::new();
     for line in maps.lines().filter(|line| line.contains(" rw-p ")) {
@@ -342,7 +337,6 @@ fn counts_of_the_worker_survive_and_its_limits_hold() {
                 "",
             )
     });
-    make_writable(&daemon.dir);
     let pids: Vec<u32> = (0..12).map(|_| pid(&daemon)).collect();
     let apart: BTreeSet<u32> = pids.iter().copied().collect();
     assert_eq!(apart.len(), 2, "{pids:?}");
@@ -373,7 +367,6 @@ fn each_request_boots_where_the_kernel_refuses_to_put_a_worker_back() {
         snapshot_pool(dir, "auto", "worker.php", &format!("{ONE}{refused}"), SETTINGS)
             + &snapshot_pool(dir, "rewind", "worker.php", &ondemand, "isolation = \"rewind\"\n")
     });
-    make_writable(&daemon.dir);
     let line = daemon.wait_for("each request boots the application: this kernel can't put a worker back");
     assert_contains(&line, "[pool auto]");
     assert_contains(&line, "userfaultfd");
@@ -408,8 +401,7 @@ echo $database->querySingle('select count(*) from entry');
 #[test]
 fn a_transaction_that_a_request_leaves_in_a_database_of_the_boot_locks_nobody_out() {
     let daemon = Daemon::start(|dir| {
-        fs::create_dir(dir.join("data")).expect("mkdir");
-        make_writable(&dir.join("data"));
+        make_folder(&dir.join("data"));
         fs::write(dir.join("worker.php"), DATABASE).expect("write");
         fs::write(dir.join("other.php"), OTHER).expect("write");
         snapshot_pool(dir, "snap", "worker.php", ONE, "") + &ordinary_pool(dir, "www", ONE, "")
@@ -476,7 +468,7 @@ fn memory_does_not_grow() {
     };
     let resident = || {
         when_put_back(&daemon, first);
-        let text = fs::read_to_string(format!("/proc/{first}/statm")).expect("statm");
+        let text = read_file(format!("/proc/{first}/statm"));
         let mut words = text
             .split(' ')
             .map(|word| word.trim().parse::<u64>().expect("a number"));

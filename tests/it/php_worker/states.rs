@@ -177,7 +177,7 @@ fn an_upload_is_gone_with_its_request() {
             let params = post(case(&daemon, "upload", &query), MULTIPART, &body);
             let said = ask(&daemon, pool, &params, body.as_bytes()).body();
             assert_eq!(said, format!("[\"{name}\",true,\"text\",null,false]"), "{pool}");
-            let path = fs::read_to_string(&noted).expect("its path");
+            let path = read_file(&noted);
             assert!(!path.is_empty());
             wait_until("its end", || !Path::new(&path).exists());
             assert_eq!(

@@ -53,8 +53,7 @@ fn wordpress_says_to_readers_what_it_says_in_an_ordinary_pool() {
         + &ordinary_pool(&path, "www", ONE, "")
         + &mode_pool(&path, "snap", "site/worker.php", ondemand, &application);
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut daemon = Daemon::start_in(&path);
-    daemon.keep(dir);
+    let daemon = Daemon::start_in(&path).keeping(dir);
     let site = path.join("site");
     let ask = |pool: &str, script: &str, uri: &str| {
         let query = uri.split_once('?').map_or("", |(_, query)| query);

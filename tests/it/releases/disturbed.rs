@@ -60,8 +60,7 @@ impl Stand {
     /// Has deployments go by these steps.
     fn configure(&self, steps: &str) {
         self.write(steps);
-        let (code, text) = self.shop.daemon.said(&["reload"]);
-        assert_eq!(code, Some(0), "{text}");
+        exited(Some(0), self.shop.daemon.said(&["reload"]));
     }
 
     fn begin(&self, release: &'static str, more: &[&str]) -> Deploying {
@@ -175,15 +174,13 @@ fn disturb(name: &str, manager: &'static str) {
     let mut line = String::new();
     errors.read_line(&mut line).expect("a line");
     assert_contains(&line, "waiting: ");
-    let (code, text) = stand.shop.daemon.said(&["rollback", "shop"]);
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), stand.shop.daemon.said(&["rollback", "shop"]));
     first.ends(Some(70), "was taken back: an operator asked for it");
     second.ends(Some(0), "is in service");
     stand.rests("1", Some("1"), "waited");
 
     let first = stand.share("2", 50);
-    let (code, text) = stand.shop.daemon.said(&["rollback", "shop", "--wait"]);
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), stand.shop.daemon.said(&["rollback", "shop", "--wait"]));
     first.ends(Some(70), "was taken back: an operator asked for it");
     stand.rests("1", Some("1"), "rolled back");
 
@@ -216,8 +213,7 @@ fn disturb(name: &str, manager: &'static str) {
     stand.configure(AT_50);
     let first = stand.share("2", 50);
     stand.write(QUICK);
-    let (code, text) = stand.shop.daemon.said(&["upgrade"]);
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), stand.shop.daemon.said(&["upgrade"]));
     first.ends(Some(0), "releases/2 is in service");
     stand.rests("2", Some("2"), "upgraded");
     stand.end();

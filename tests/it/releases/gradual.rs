@@ -161,19 +161,14 @@ fn a_deployment_under_way_is_taken_back_or_replaced() {
         &shown,
         "\nforkyard_pool_deployments_total{pool=\"shop\",outcome=\"rolled-back\"} 0\n",
     );
-    let (code, text) = shop.daemon.said(&["rollback", "shop"]);
-    assert_eq!(code, Some(0), "{text}");
-    let (code, text) = ended(first);
-    assert_eq!(code, Some(70), "{text}");
+    exited(Some(0), shop.daemon.said(&["rollback", "shop"]));
+    let text = exited(Some(70), ended(first));
     assert_contains(&text, "was taken back: an operator asked for it");
     let releases = status()["pools"][0]["releases"].take();
     assert_eq!(releases["under_way"], Value::Null);
-    assert_eq!(
-        (&releases["last"]["outcome"], &releases["last"]["why"]),
-        (
-            &Value::from("rolled-back"),
-            &Value::from("an operator asked for it")
-        )
+    assert_has(
+        &releases["last"],
+        json!({"outcome": "rolled-back", "why": "an operator asked for it"}),
     );
     assert_contains(
         &shop.daemon.shown(&["status", "shop"]),
@@ -193,11 +188,9 @@ fn a_deployment_under_way_is_taken_back_or_replaced() {
         let under_way = begin("2");
         let begun = || shop.daemon.shown(&["releases"]);
         wait_until("a deployment", || begun().contains("releases/2 gets 50 %"));
-        let (code, text) = shop.daemon.said(&["reload"]);
-        assert_eq!(code, Some(0), "{text}");
+        exited(Some(0), shop.daemon.said(&["reload"]));
         assert_contains(&begun(), "releases/2 gets 50 %");
-        let (code, text) = shop.daemon.said(end);
-        assert_eq!(code, Some(0), "{text}");
+        exited(Some(0), shop.daemon.said(end));
         let (code, text) = ended(under_way);
         assert_eq!(code, Some(70), "{end:?}: {text}");
         assert_contains(
@@ -296,7 +289,7 @@ fn a_release_whose_program_dies_is_taken_back() {
     let steps = "gradual = [50]\nstep_time = \"3s\"\n";
     let shop = Shop::start(application("node"), &format!("{STATIC}{steps}"), false);
     let start = shop.daemon.dir.join("releases/2/app.js");
-    let text = fs::read_to_string(&start).expect("a program");
+    let text = read_file(&start);
     write_file(
         &start,
         format!("setTimeout(() => process.exit(3), 1500);\n{text}"),

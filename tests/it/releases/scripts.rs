@@ -125,8 +125,7 @@ fn a_deployment_names_a_file_of_another_release() {
         let text = text.replace("'part.php'", &format!("'{link}/part.php'"));
         write_file(shop.daemon.dir.join("releases/2/index.php"), text);
         let visitors = Visitors::start(&shop, &["/"], 2, false);
-        let (code, text) = shop.deploy(&["--json", &shop.release("2")]);
-        assert_eq!(code, 0, "{text}");
+        let text = exited(0, shop.deploy(&["--json", &shop.release("2")]));
         let result = parsed(&text);
         let remarks = result["remarks"].to_string();
         let file = shop.daemon.dir.join("releases/1/part.php");
@@ -135,8 +134,7 @@ fn a_deployment_names_a_file_of_another_release() {
         let log = shop.daemon.log();
         assert_eq!(log.matches(&named).count(), 1, "{log}");
         // A release that names its own files has no such remark.
-        let (code, text) = shop.deploy(&["--json", &shop.release("3")]);
-        assert_eq!(code, 0, "{text}");
+        let text = exited(0, shop.deploy(&["--json", &shop.release("3")]));
         assert_lacks(&text, "a request included");
         visitors.end();
     }

@@ -31,8 +31,7 @@ fn start((name, text): (&str, &str), milliseconds: [u32; 2]) -> (Shop, Visitors)
         let text = text.replace("MILLISECONDS", &time.to_string());
         write_file(directory.join(shop.application.files[0].0), text);
     }
-    let (code, said) = shop.daemon.said(&["restart", "shop", "--wait"]);
-    assert_eq!(code, Some(0), "{said}");
+    exited(Some(0), shop.daemon.said(&["restart", "shop", "--wait"]));
     let visitors = Visitors::start(&shop, &ROUTES, 2, false);
     wait_until("requests", || visitors.seen("slow") >= 60);
     (shop, visitors)
@@ -71,8 +70,7 @@ fn a_route_that_becomes_slower_in_both_releases_takes_nothing_back() {
         wait_until("250 slow requests", || visitors.seen("slow") >= before + 250);
         let now = shown();
         assert_eq!(now["under_way"]["percent"], 50, "{}: {now}", row.0);
-        let (code, said) = shop.daemon.said(&["rollback", "shop"]);
-        assert_eq!(code, Some(0), "{said}");
+        exited(Some(0), shop.daemon.said(&["rollback", "shop"]));
         let output = deploying.wait_with_output().expect("a command");
         assert_contains(&told(&output), "was taken back: an operator asked for it");
         visitors.end();

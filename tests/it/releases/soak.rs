@@ -4,7 +4,6 @@ use crate::support::prelude::*;
 
 #[test]
 fn nothing_is_lost_in_deployments_under_load() {
-    place_library();
     let output = Command::new("python3")
         .args([
             "-B",

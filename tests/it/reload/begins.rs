@@ -37,13 +37,11 @@ fn configure(dir: &Path, others: &[(String, &str, &str)]) -> String {
 
 fn lay(dir: &Path, name: &str, file: &str, code: &str) {
     let root = dir.join(name);
-    fs::create_dir_all(&root).expect("mkdir");
-    make_writable(&root);
+    make_folder(&root);
     fs::write(root.join(file), code).expect("write");
 }
 
 fn start() -> Daemon {
-    place_library();
     Daemon::start(|dir| {
         lay(dir, "first", "wsgi.py", GOOD_PYTHON);
         configure(dir, &[])
@@ -94,8 +92,7 @@ fn names_its_error(daemon: &Daemon, text: &str) {
         .nth(1)
         .and_then(|rest| rest.split(')').next());
     let id = id.expect("an id");
-    let (code, report) = daemon.said(&["error", id]);
-    assert_eq!(code, Some(0), "{report}");
+    let report = exited(Some(0), daemon.said(&["error", id]));
     assert!(report.contains(id), "{report}");
 }
 
@@ -104,18 +101,15 @@ fn a_pool_without_a_worker_that_fails_again_has_failed() {
     let daemon = start();
     let others = [("shop".to_owned(), PMS[0].1, "wsgi")];
     lay(&daemon.dir, "shop", "wsgi.py", "import no_such_module\n");
-    let (code, text) = reload_with(&daemon, &others);
-    assert_eq!(code, Some(70), "{text}");
+    exited(Some(70), reload_with(&daemon, &others));
     for _ in 0..2 {
-        let (code, text) = daemon.said(&["reload", "--all"]);
-        assert_eq!(code, Some(70), "{text}");
+        let text = exited(Some(70), daemon.said(&["reload", "--all"]));
         assert_contains(&text, "failed shop: no worker came up (error ");
         assert_contains(&text, "replaced first: ");
         names_its_error(&daemon, &text);
     }
     lay(&daemon.dir, "shop", "wsgi.py", GOOD_PYTHON);
-    let (code, text) = daemon.said(&["reload", "--all"]);
-    assert_eq!(code, Some(0), "{text}");
+    let text = exited(Some(0), daemon.said(&["reload", "--all"]));
     assert_contains(&text, "replaced shop: ");
 }
 
@@ -130,17 +124,13 @@ fn a_pool_that_begins_without_room_for_a_worker_has_failed() {
     lay(&daemon.dir, "one", "wsgi.py", GOOD_PYTHON);
     lay(&daemon.dir, "two", "wsgi.py", GOOD_PYTHON);
     let mut others = vec![("one".to_owned(), PMS[0].1, "wsgi")];
-    let (code, text) = limited(&others);
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), limited(&others));
     others.push(("two".to_owned(), PMS[0].1, "wsgi"));
-    let (code, text) = limited(&others);
-    assert_eq!(code, Some(70), "{text}");
+    let text = exited(Some(70), limited(&others));
     assert_contains(&text, "failed two: process.max leaves no room");
-    let (code, text) = limited(&others[1..]);
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), limited(&others[1..]));
     lay(&daemon.dir, "three", "wsgi.py", GOOD_PYTHON);
-    let (code, text) = limited(&[("three".to_owned(), PMS[0].1, "wsgi")]);
-    assert_eq!(code, Some(0), "{text}");
+    let text = exited(Some(0), limited(&[("three".to_owned(), PMS[0].1, "wsgi")]));
     assert_contains(&text, "added three\n");
     assert_contains(&text, "removed two\n");
     assert_eq!(workers(&daemon, "three"), 1);

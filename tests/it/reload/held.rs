@@ -148,7 +148,7 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
         );
         fs::create_dir_all(dir.join("etc/conf.d")).expect("directory");
         let ondemand = "pm = \"ondemand\"\nmax_children = 1\n";
-        pool(dir, "early", "pm = \"static\"\nmax_children = 1\n", &application)
+        pool(dir, "early", "", &application)
             + &pool(dir, "late", ondemand, &application)
             + &pool(dir, "later", ondemand, &application)
             + &pool(dir, "last", ondemand, &application)
@@ -171,9 +171,9 @@ fn a_replaced_extension_is_named_once_and_the_reload_takes_it_in() {
     let line = daemon.wait_for(TOLD);
     let path = library.display();
     assert_contains(&line, &format!("NOTICE: {path} {TOLD}"));
-    assert!(
-        line.ends_with("PHP starts with the present files; running workers continue until a reload"),
-        "{line}"
+    assert_ends(
+        &line,
+        "PHP starts with the present files; running workers continue until a reload",
     );
     assert_eq!(daemon.log().matches(TOLD).count(), 1, "{}", daemon.log());
     directory.put("calendar.so", original);

@@ -31,24 +31,11 @@ fn wait_for_last(daemon: &Daemon, by: &str, result: &str) -> Value {
 }
 
 fn start(as_root: bool) -> Daemon {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    make_writable(&path);
-    let text = configure(&path, "");
-    let text = if as_root {
-        text
-    } else {
-        text.replace("user = \"www-data\"\n", "")
-    };
-    fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut command = forkyard(&["run"], &path);
-    if is_root() && !as_root {
-        command.uid(NOBODY).gid(NOBODY);
+    if as_root {
+        return Daemon::start(|dir| configure(dir, ""));
     }
-    let mut daemon = Daemon::launch(&path, command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
-    daemon
+    let configure = |dir: &Path| configure(dir, "").replace("user = \"www-data\"\n", "");
+    Daemon::start_by(configure, |dir| as_user(forkyard(&["run"], dir), NOBODY))
 }
 
 #[test]
@@ -57,11 +44,8 @@ fn what_became_of_the_last_reload_is_known() {
     for as_root in users {
         let daemon = start(*as_root);
         daemon.wait_for_workers("www", 1);
-        assert_eq!(
-            (&last(&daemon)["by"], &last(&daemon)["result"]),
-            (&"start".into(), &"done".into())
-        );
-        let good = fs::read_to_string(daemon.dir.join("forkyard.toml")).expect("configuration");
+        assert_has(&last(&daemon), json!({"by": "start", "result": "done"}));
+        let good = read_file(daemon.dir.join("forkyard.toml"));
         let bad = good.replace("max_children = 1", "max_children = -1");
         let line = 1 + bad
             .lines()
@@ -167,24 +151,14 @@ fn a_reload_that_is_not_done_for_all_pools_is_known() {
     let incomplete = wait_for_last(&daemon, "command", "incomplete");
     let error = incomplete["error"].as_str().unwrap_or_default();
     assert!(error.starts_with("[pool www]: "), "{incomplete}");
-    let (code, text) = daemon.said(&["health", "--strict"]);
-    assert!(
-        code == Some(1) && text.contains("not done for all pools: [pool www]: "),
-        "{text}"
-    );
+    let text = exited(Some(1), daemon.said(&["health", "--strict"]));
+    assert_contains(&text, "not done for all pools: [pool www]: ");
 }
 
 #[test]
 fn the_next_master_knows_the_last_reload() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    make_writable(&path);
-    fs::write(path.join("forkyard.toml"), configure(&path, "")).expect("configuration");
-    upgrade::install(&path);
-    let mut command = Command::new(upgrade::program(&path));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    let daemon = Daemon::launch(&path, command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_by(|dir| configure(dir, ""), upgrade::installed);
+    let path = daemon.dir.clone();
     daemon.wait_for_workers("www", 1);
     assert_eq!(daemon.said(&["reload"]).0, Some(0));
     let before = wait_for_last(&daemon, "command", "done");
@@ -267,13 +241,9 @@ fn a_socket_for_root_alone_is_unreachable() {
     daemon.wait_for_workers("www", 1);
     wait_until("readiness", || daemon.said(&["health", "--ready"]).0 == Some(0));
     fs::set_permissions(daemon.socket("www"), fs::Permissions::from_mode(0o600)).expect("chmod");
-    let (code, text) = daemon.said(&["health", "--ready"]);
-    assert!(
-        code == Some(1) && text.contains("www: unreachable: no user except root can connect"),
-        "{text}"
-    );
+    let text = exited(Some(1), daemon.said(&["health", "--ready"]));
+    assert_contains(&text, "www: unreachable: no user except root can connect");
     assert_eq!(daemon.said(&["reload"]).0, Some(0));
     assert_eq!(owner(&daemon.socket("www")).2, 0o666);
-    let (code, text) = daemon.said(&["health", "--ready"]);
-    assert_eq!(code, Some(0), "{text}");
+    exited(Some(0), daemon.said(&["health", "--ready"]));
 }

@@ -72,8 +72,7 @@ fn the_jit_gives_right_answers() {
 fn the_file_cache_outlives_a_reload() {
     let configure = |dir: &Path| {
         let cache = dir.join("cache");
-        fs::create_dir(&cache).expect("directory");
-        make_writable(&cache);
+        make_folder(&cache);
         let values = format!(
             "warm_up = 0\nphp_admin_value = {{ opcache.file_cache = \"{}\", opcache.file_update_protection = 0 }}\n",
             cache.display()

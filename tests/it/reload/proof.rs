@@ -53,13 +53,11 @@ fn application(root: &Path, runtime: &str) -> String {
 }
 
 fn the_old_one_serves(runtime: &str) {
-    place_library();
     let daemon = Daemon::start(|dir| {
         let mut text = with_control(dir);
         for (name, pm, _) in PMS {
             let root = dir.join(name);
-            fs::create_dir(&root).expect("mkdir");
-            make_writable(&root);
+            make_folder(&root);
             let pm = pm
                 .replace(
                     "max_children = 2\nstart_servers = 1",
@@ -102,17 +100,8 @@ fn the_old_one_serves(runtime: &str) {
     }
 }
 
-#[test]
-fn a_node_program_that_ends_after_it_listens_does_not_take_over() {
-    the_old_one_serves("node");
-}
-
-#[test]
-fn an_http_program_that_ends_after_it_listens_does_not_take_over() {
-    the_old_one_serves("http");
-}
-
-#[test]
-fn a_fastcgi_program_that_ends_after_it_answers_does_not_take_over() {
-    the_old_one_serves("fastcgi");
+tests! {
+    fn a_node_program_that_ends_after_it_listens_does_not_take_over() => the_old_one_serves("node");
+    fn an_http_program_that_ends_after_it_listens_does_not_take_over() => the_old_one_serves("http");
+    fn a_fastcgi_program_that_ends_after_it_answers_does_not_take_over() => the_old_one_serves("fastcgi");
 }

@@ -30,13 +30,11 @@ fn tries_before_it_serves(name: &str, file: &str) {
     let case = all
         .find(|it| it.name == name && it.file == file)
         .expect("a runtime");
-    place_library();
     let daemon = Daemon::start(|dir| {
         let mut text = with_control(dir);
         for (name, pm, _) in PMS {
             let root = dir.join(name);
-            fs::create_dir(&root).expect("mkdir");
-            make_writable(&root);
+            make_folder(&root);
             fs::write(root.join(case.file), case.good.replace("VALUE", "one")).expect("write");
             text += &pool(dir, name, pm, &case.application(&root));
         }
@@ -44,10 +42,7 @@ fn tries_before_it_serves(name: &str, file: &str) {
     });
     for (name, _, stays) in PMS {
         let label = format!("{} {name}", case.name);
-        let ask = || {
-            let params = Params::get(&daemon.dir, "x", "");
-            daemon.ask(name, &params).body()
-        };
+        let ask = || daemon.get(name, "x").body();
         let file = daemon.dir.join(name).join(case.file);
         assert_eq!(ask(), "one", "{label}");
         if !stays {
@@ -66,38 +61,16 @@ fn tries_before_it_serves(name: &str, file: &str) {
     }
 }
 
-#[test]
-fn a_wsgi_pool_is_tried() {
-    tries_before_it_serves("wsgi", "wsgi.py");
-}
-
-#[test]
-fn an_asgi_pool_is_tried_with_its_lifespan() {
-    tries_before_it_serves("asgi", "main.py");
-}
-
-#[test]
-fn a_rack_pool_is_tried() {
-    tries_before_it_serves("rack", "config.ru");
-}
-
-#[test]
-fn a_node_pool_is_tried() {
-    tries_before_it_serves("node", "app.js");
-}
-
-#[test]
-fn a_loop_of_php_is_tried() {
-    tries_before_it_serves("php", "worker.php");
-}
-
-#[test]
-fn a_program_that_speaks_http_is_tried() {
-    tries_before_it_serves("http", "serve.js");
+tests! {
+    fn a_wsgi_pool_is_tried() => tries_before_it_serves("wsgi", "wsgi.py");
+    fn an_asgi_pool_is_tried_with_its_lifespan() => tries_before_it_serves("asgi", "main.py");
+    fn a_rack_pool_is_tried() => tries_before_it_serves("rack", "config.ru");
+    fn a_node_pool_is_tried() => tries_before_it_serves("node", "app.js");
+    fn a_loop_of_php_is_tried() => tries_before_it_serves("php", "worker.php");
+    fn a_program_that_speaks_http_is_tried() => tries_before_it_serves("http", "serve.js");
 }
 
 fn plain_php(pm: &str) -> Daemon {
-    place_library();
     let daemon = Daemon::start(|dir| {
         fs::create_dir(dir.join("conf.d")).expect("mkdir");
         let dir_text = dir.display();
@@ -175,7 +148,7 @@ fn by_package(daemon: &Daemon, starts: bool) {
         .env("PATH", path)
         .output();
     let output = output.expect("sh");
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let text = text_of(&[output.stdout, output.stderr].concat());
     assert_eq!(
         output.status.code(),
         Some(0),
@@ -188,7 +161,6 @@ fn by_package(daemon: &Daemon, starts: bool) {
 #[test]
 fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
     const POOLS: usize = 9;
-    place_library();
     let code = "import os, time\n\
         here = os.path.dirname(os.path.dirname(__file__))\n\
         if os.path.exists(here + '/again'):\n    \
@@ -202,9 +174,7 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
             start('200 OK', [])\n    \
             return [b'well']\n";
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
-        fs::create_dir(dir.join("running")).expect("mkdir");
-        make_writable(&dir.join("running"));
+        make_folder(&dir.join("running"));
         let mut text = with_control(dir);
         for at in 0..POOLS {
             let root = dir.join(format!("p{at}"));
@@ -248,7 +218,6 @@ fn few_pools_are_tried_at_a_time_though_each_has_a_worker() {
 
 #[test]
 fn pools_that_nobody_asks_cost_no_process() {
-    place_library();
     let daemon = Daemon::start(|dir| {
         let mut text = with_control(dir);
         let code = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
@@ -262,8 +231,7 @@ fn pools_that_nobody_asks_cost_no_process() {
     });
     let children = || process::children(daemon.pid()).len();
     let before = children();
-    let (code, text) = daemon.said(&["reload", "--all"]);
-    assert_eq!(code, Some(0), "{text}");
+    let text = exited(Some(0), daemon.said(&["reload", "--all"]));
     assert_eq!(text.matches("replaced p").count(), 20, "{text}");
     // The master's inspector process may exist for a moment, before and after.
     wait_until("no process more", || children() <= before);

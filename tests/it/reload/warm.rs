@@ -83,7 +83,6 @@ fn it_can_be_off() {
 #[test]
 fn scripts_are_compiled_and_not_run() {
     let daemon = start("");
-    make_writable(&daemon.dir);
     let ran = daemon.dir.join("ran");
     write(
         &daemon,
@@ -131,11 +130,7 @@ fn changed_scripts_do_not_block_a_reload(kind: &str) {
     );
     fs::remove_file(daemon.dir.join("gone.php")).expect("remove");
     fs::remove_file(daemon.dir.join("fifo.php")).expect("remove");
-    nix::unistd::mkfifo(
-        &daemon.dir.join("fifo.php"),
-        nix::sys::stat::Mode::from_bits_truncate(0o666),
-    )
-    .expect("mkfifo");
+    make_fifo(&daemon.dir.join("fifo.php"));
     write(
         &daemon,
         "huge.php",

@@ -6,7 +6,6 @@ use crate::support::prelude::*;
 
 fn start(settings: &str) -> Daemon {
     Daemon::start(|dir| {
-        make_writable(dir);
         let settings = format!("pm = \"static\"\nmax_children = 2\ncatch_workers_output = true\n{settings}");
         let settings = settings.replace("DIR", &dir.display().to_string());
         let application = application_in("cgi", dir, "");

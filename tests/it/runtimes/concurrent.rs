@@ -227,7 +227,7 @@ impl Bench {
 
     pub(super) fn json(&self, path: &str, query: &str) -> Value {
         let text = self.get(path, query);
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+        parsed(&text)
     }
 
     /// Sends requests that wait for `go`, and waits until all are under way.
@@ -419,31 +419,16 @@ fn each_request_has_a_context_of_its_own() {
 #[test]
 fn what_has_come_of_a_body_is_given_in_one_piece() {
     let bench = Bench::start(ASGI, 0, ONE);
-    let params = params("pieces", "")
-        .with("REQUEST_METHOD", "POST")
-        .with("CONTENT_LENGTH", "150000");
-    let pairs = params.pairs();
-    let encoded = |body: &[u8]| {
-        let mut wire = Vec::new();
-        let request = Request {
-            params: &pairs,
-            body,
-            ..Request::default()
-        };
-        request.encode(&mut wire);
-        wire
-    };
-    // An empty body still has its end record: a header of eight bytes.
-    let head = encoded(b"").len() - 8;
-    let whole = encoded(&[b'x'; 150_000]);
+    let bytes = [b'x'; 150_000];
+    let (head, rest) = post("pieces", "", &bytes).request_in_two(&bytes);
     let mut client = bench.daemon.client("www");
-    client.send_raw(&whole[..head]).expect("send");
+    client.send_raw(&head).expect("send");
     wait_until("the application to wait", || {
         bench.root.path().join("reads").exists()
     });
     let _holder = bench.send("hold", "go");
     until("the loop to be held up", || bench.marks("held.").pop());
-    client.send_raw(&whole[head..]).expect("send");
+    client.send_raw(&rest).expect("send");
     bench.mark("go");
     assert_eq!(body(&mut client), "[150000]");
 }

@@ -136,7 +136,7 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
     let answer = stuck.answer().expect("answer");
     assert_starts(&answer.text(), "Status: 504 Gateway Timeout");
     assert!(answer.ended);
-    let lines = fs::read_to_string(bench.daemon.dir.join("access")).expect("the access log");
+    let lines = read_file(bench.daemon.dir.join("access"));
     assert!(lines.lines().any(|line| line == "504 /stuck"), "{lines}");
     wait_until("its end", || bench.root.path().join("cancelled").exists());
     let answer = endless.answer();
@@ -268,7 +268,7 @@ fn each_slow_request_is_written_down_with_its_own_thread_first() {
         clients.push(bench.send("until", "z"));
         bench.daemon.wait_for_count("finished trace of ", 3);
         bench.finish(&mut clients);
-        let log = fs::read_to_string(bench.daemon.dir.join("slow.log")).expect("slow log");
+        let log = read_file(bench.daemon.dir.join("slow.log"));
         let entries: Vec<&str> = log.split("\n\n").collect();
         assert_eq!(entries.len(), 3, "{log}");
         for (before, entry) in entries.into_iter().enumerate() {

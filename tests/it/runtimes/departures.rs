@@ -93,7 +93,6 @@ struct Place {
 
 impl Place {
     fn start(runtime: &'static str, settings: &str) -> Place {
-        place_library();
         let port = free_port();
         let pool = format!("{settings}http_listen = \"127.0.0.1:{port}\"\n");
         let (file, code, application) = match runtime {
@@ -243,34 +242,13 @@ fn leaves(runtime: &'static str, reason: Reason) {
     }
 }
 
-#[test]
-fn a_restarted_asgi_worker_ends_with_its_last_connection() {
-    leaves("asgi", Reason::Restart);
-}
-
-#[test]
-fn a_restarted_node_program_ends_with_its_last_connection() {
-    leaves("node", Reason::Restart);
-}
-
-#[test]
-fn a_restarted_http_program_ends_with_its_last_connection() {
-    leaves("http", Reason::Restart);
-}
-
-#[test]
-fn an_asgi_worker_at_max_requests_ends_with_its_last_connection() {
-    leaves("asgi", Reason::MaxRequests);
-}
-
-#[test]
-fn a_node_program_at_max_requests_ends_with_its_last_connection() {
-    leaves("node", Reason::MaxRequests);
-}
-
-#[test]
-fn an_http_program_at_max_requests_ends_with_its_last_connection() {
-    leaves("http", Reason::MaxRequests);
+tests! {
+    fn a_restarted_asgi_worker_ends_with_its_last_connection() => leaves("asgi", Reason::Restart);
+    fn a_restarted_node_program_ends_with_its_last_connection() => leaves("node", Reason::Restart);
+    fn a_restarted_http_program_ends_with_its_last_connection() => leaves("http", Reason::Restart);
+    fn an_asgi_worker_at_max_requests_ends_with_its_last_connection() => leaves("asgi", Reason::MaxRequests);
+    fn a_node_program_at_max_requests_ends_with_its_last_connection() => leaves("node", Reason::MaxRequests);
+    fn an_http_program_at_max_requests_ends_with_its_last_connection() => leaves("http", Reason::MaxRequests);
 }
 
 #[test]
@@ -309,7 +287,7 @@ fn an_open_websocket_is_shown_as_what_it_is() {
             let _held = place.begin(Kind::WebSocket, by_http, "");
             wait_until("its stage", || {
                 let said = forkyard(&["status", "app"], &place.site.daemon.dir).output();
-                let said = String::from_utf8_lossy(&said.expect("forkyard").stdout).into_owned();
+                let said = text_of(&said.expect("forkyard").stdout);
                 said.contains("Open WebSocket")
             });
         }

@@ -1,5 +1,6 @@
 //! What holds for every runtime: one table, and the same requests for each of its rows.
 
+use crate::it::rust_handler::example;
 use crate::support::prelude::*;
 
 const POOL: &str = "hello";
@@ -124,10 +125,8 @@ struct Site {
 
 impl Site {
     fn start(runtime: &'static Runtime, settings: &str) -> Site {
-        place_library();
         let root = directory();
         let path = root.path();
-        make_writable(path);
         let file = path.join(runtime.file);
         write_program(&file, runtime.text);
         let port = free_port();
@@ -141,16 +140,11 @@ impl Site {
         let settings = format!("{user}{}", settings.replace("ROOT", &path.display().to_string()));
         let text = with_control(path) + &pool(path, POOL, &settings, &application);
         fs::write(path.join("forkyard.toml"), text).expect("write");
-        let mut command = if runtime.name == "rust" {
-            Command::new(Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("examples/responder"))
-        } else {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-            command.args(["run", "-c"]);
-            command
+        let command = match runtime.name {
+            "rust" => example("responder", path),
+            _ => forkyard(&["run"], path),
         };
-        command.arg(path.join("forkyard.toml"));
-        let daemon = Daemon::launch(path, command);
-        daemon.wait_for("ready to handle connections");
+        let daemon = Daemon::launch(path, command).ready();
         Site {
             runtime,
             daemon,
@@ -173,24 +167,10 @@ impl Site {
     }
 
     fn hold(&self) -> (Client, Vec<u8>) {
-        let params = self.params();
-        let pairs = params.pairs();
-        let encoded = |body: &[u8]| {
-            let mut wire = Vec::new();
-            let request = fastcgi::Request {
-                params: &pairs,
-                body,
-                ..fastcgi::Request::default()
-            };
-            request.encode(&mut wire);
-            wire
-        };
-        // An empty body still has its end record: a header of eight bytes.
-        let before = encoded(b"").len() - 8;
-        let whole = encoded(b"body");
+        let (head, rest) = self.params().request_in_two(b"body");
         let mut client = self.daemon.client(POOL);
-        client.send_raw(&whole[..before]).expect("send");
-        (client, whole[before..].to_vec())
+        client.send_raw(&head).expect("send");
+        (client, rest)
     }
 
     fn page(&self, path: &str, query: &str) -> String {
@@ -201,7 +181,7 @@ impl Site {
 
     fn status(&self) -> Value {
         let text = self.page("status", "full&json");
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+        parsed(&text)
     }
 
     /// Waits for a worker's row in the status page that matches, and returns it.
@@ -390,7 +370,7 @@ fn is_seen_logged_and_reloaded(runtime: &'static Runtime) {
         "{name}: {}",
         answer.text()
     );
-    let log = fs::read_to_string(site.root.path().join("access.log")).expect("the access log");
+    let log = read_file(site.root.path().join("access.log"));
     let is_its = |line: &&str| line.contains(&format!(" {worker} ")) && line.contains(" PUT ");
     let line = log.lines().rfind(is_its);
     assert_logged(&site, line.unwrap_or_else(|| panic!("{name}: {log}")), worker);
@@ -525,17 +505,8 @@ fn is_replaced_at_once(runtime: &'static Runtime) {
     }
 }
 
-#[test]
-fn every_runtime_s_workers_that_crash_at_work_are_replaced_at_once() {
-    RUNTIMES.iter().for_each(is_replaced_at_once);
-}
-
-#[test]
-fn every_runtime_is_seen_logged_and_reloaded() {
-    RUNTIMES.iter().for_each(is_seen_logged_and_reloaded);
-}
-
-#[test]
-fn every_runtime_is_limited() {
-    RUNTIMES.iter().for_each(is_limited);
+tests! {
+    fn every_runtime_s_workers_that_crash_at_work_are_replaced_at_once() => RUNTIMES.iter().for_each(is_replaced_at_once);
+    fn every_runtime_is_seen_logged_and_reloaded() => RUNTIMES.iter().for_each(is_seen_logged_and_reloaded);
+    fn every_runtime_is_limited() => RUNTIMES.iter().for_each(is_limited);
 }

@@ -100,7 +100,7 @@ fn the_scoreboard_and_the_access_log_show_the_programs_work() {
         done[0]["last request memory"].as_u64(),
     );
     assert!(cpu > Some(10.0) && memory > Some(100_000), "{done:?}");
-    let log = fs::read_to_string(daemon.dir.join("access")).expect("the access log");
+    let log = read_file(daemon.dir.join("access"));
     let line = log.lines().find(|line| line.ends_with("slow")).expect("a line");
     let numbers: Vec<f64> = line
         .split(' ')
@@ -313,7 +313,7 @@ fn a_reload_to_a_broken_program_changes_nothing() {
     let daemon = libfcgi("");
     let before = pid_of(&ask(&daemon, ""));
     let path = daemon.dir.join("forkyard.toml");
-    let text = fs::read_to_string(&path).expect("configuration");
+    let text = read_file(&path);
     let broken = text.replace(
         &format!("program = \"{}\"", compiled().display()),
         "program = \"/no/such/program\"",

@@ -257,7 +257,7 @@ fn a_program_may_end_what_it_does_for_a_client_that_left() {
     pid_in(&daemon, "hanging");
     drop(client);
     daemon.wait_for("it went on with a request for 1 s after its client had left");
-    let log = fs::read_to_string(daemon.dir.join("access")).expect("a log");
+    let log = read_file(daemon.dir.join("access"));
     assert_eq!(log, "200 GET \n499 GET slow\n200 GET \n499 GET hang\n");
     wait_for_end(pid);
     assert_eq!(ask(&daemon, "").status(), OK);

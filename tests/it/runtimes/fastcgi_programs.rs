@@ -96,7 +96,6 @@ while True:
 
 pub fn start(settings: &str, application: impl FnOnce(&Path) -> String) -> Daemon {
     Daemon::start(|dir| {
-        make_writable(dir);
         fs::write(dir.join("odd.py"), ODD).expect("write");
         let settings = format!("catch_workers_output = true\n{settings}");
         let settings = settings.replace("DIR", &dir.display().to_string());

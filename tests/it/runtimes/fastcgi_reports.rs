@@ -22,14 +22,13 @@ const ONCE: &str = "import os, sys, time\nif os.path.exists('failed'): time.slee
 
 fn two(command: &str) -> Daemon {
     Daemon::start(|dir| {
-        make_writable(dir);
         fs::write(dir.join("odd.py"), ODD).expect("write");
         fs::write(dir.join("once.py"), ONCE).expect("write");
         let one = |name: &str, command: &str| {
             let root = dir.display();
             let application =
                 format!("runtime = \"fastcgi\"\nroot = \"{root}\"\nstart_command = \"python3 {command}\"");
-            pool(dir, name, "pm = \"static\"\nmax_children = 1\n", &application)
+            pool(dir, name, "", &application)
         };
         let control = dir.join("control.sock");
         format!(
@@ -117,7 +116,7 @@ fn reports_of(worker: u32) -> OwnedFd {
 }
 
 fn resident_kib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let status = read_file(format!("/proc/{pid}/status"));
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))

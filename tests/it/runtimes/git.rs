@@ -21,7 +21,7 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
         .env("HOME", directory)
         .output()
         .expect("git (Debian package git)");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = text_of(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "git {arguments:?}: {errors}");
     text
@@ -45,10 +45,7 @@ fn repository(daemon: &Daemon) {
 #[test]
 fn a_repository_is_cloned_and_pushed_to() {
     let toml = find("docs/reference/runtimes.md", "toml", "git-http-backend");
-    let daemon = Daemon::start(|dir| {
-        make_writable(dir);
-        settle_toml(&toml, dir)
-    });
+    let daemon = Daemon::start(|dir| settle_toml(&toml, dir));
     repository(&daemon);
     let port = free_port();
     let site = find("docs/reference/runtimes.md", "nginx", "GIT_PROJECT_ROOT");
@@ -73,7 +70,6 @@ fn a_repository_is_cloned_and_pushed_to() {
 #[test]
 fn cgit_shows_a_repository() {
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         let settings = "pm = \"ondemand\"\nmax_children = 4\n";
         pool(
             dir,

@@ -94,7 +94,7 @@ impl Site {
         let program = super::serve_http(&file, port);
         let daemon = Daemon::start(|dir| {
             let application = format!("runtime = \"http\"\naddress = \"127.0.0.1:{port}\"\n");
-            pool(dir, "www", "pm = \"static\"\nmax_children = 1\n", &application)
+            pool(dir, "www", "", &application)
         });
         Site {
             daemon,

@@ -283,7 +283,7 @@ fn it_ends_with_its_pool() {
         let mut site = Site::start(kind, "");
         let [child, worker] = site.begin("/");
         let file = site.daemon.dir.join("forkyard.toml");
-        let text = fs::read_to_string(&file).expect("configuration");
+        let text = read_file(&file);
         let without = text.replace("[pool.www", "[pool.gone").replace("/www", "/gone");
         fs::write(&file, without).expect("write");
         site.daemon.signal(Signal::SIGUSR2);
@@ -307,7 +307,7 @@ fn it_ends_with_a_worker_that_stays_after_it_was_told_to_go() {
     each_kind(|kind| {
         let mut site = Site::start(kind, "");
         let file = site.daemon.dir.join("forkyard.toml");
-        let text = fs::read_to_string(&file).expect("configuration");
+        let text = read_file(&file);
         let short = text.replace("[global]\n", "[global]\nprocess_control_timeout = \"300ms\"\n");
         fs::write(&file, short).expect("write");
         let ([child, worker], _client) = site.hang();
@@ -352,7 +352,7 @@ fn it_stays_when_its_worker_was_idle_and_ends_with_the_pool() {
         site.wait_for_end("the worker", worker);
         site.stays("a child of a worker that was idle", child);
         let file = site.daemon.dir.join("forkyard.toml");
-        let text = fs::read_to_string(&file).expect("configuration");
+        let text = read_file(&file);
         let without = text.replace("[pool.www", "[pool.gone").replace("/www", "/gone");
         fs::write(&file, without).expect("write");
         site.daemon.signal(Signal::SIGUSR2);

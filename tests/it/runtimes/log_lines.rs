@@ -6,7 +6,6 @@ use crate::support::prelude::*;
 #[test]
 fn a_line_names_its_pool_once() {
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         fs::write(dir.join("odd.py"), ODD).expect("write");
         write_program(&dir.join("deaf.cgi"), "#!/bin/sh\necho no header\n");
         fs::write(dir.join("closes.py"), CLOSES).expect("write");

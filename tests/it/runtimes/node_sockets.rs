@@ -155,7 +155,7 @@ fn a_second_server_is_left_alone_and_one_that_asks_by_name_is_the_one() {
     });
     assert_eq!(ports(&site).len(), 1);
     assert!(TcpStream::connect(("127.0.0.1", first)).is_err());
-    site.finish(Signal::SIGTERM);
+    drop(site);
     for name in ["passenger", "forkyard"] {
         let program = format!(
             "PhusionPassenger.configure({{ autoInstall: false }});\nconst http = require('http');\n\
@@ -165,7 +165,6 @@ fn a_second_server_is_left_alone_and_one_that_asks_by_name_is_the_one() {
         let site = Site::start(&[("app.js", &program)], ONDEMAND, "node", "");
         assert_eq!(site.get("x"), "named");
         TcpStream::connect(("127.0.0.1", second)).expect("the other server");
-        site.finish(Signal::SIGTERM);
     }
 }
 
@@ -186,7 +185,6 @@ fn child_processes_and_options_of_the_application_work() {
     let pool = format!("{ONDEMAND}env.NODE_OPTIONS = \"--title=mine --max-http-header-size=30000\"\n");
     let site = Site::start(&[("app.js", program)], &pool, "node", "");
     assert_eq!(site.get("x"), "helper 2 mine");
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -247,7 +245,6 @@ fn what_an_application_asks_at_its_own_port_it_is_asked() {
         let site = Site::start(&[(file, program.as_str())], ONDEMAND, "node", &application);
         assert_eq!(site.get("x"), "all are answered", "{file} {wish}");
         assert_eq!(ports(&site), Vec::<String>::new());
-        site.finish(Signal::SIGTERM);
     }
 }
 
@@ -270,7 +267,6 @@ fn connections_to_other_ports_and_hosts_are_left_alone() {
     let site = Site::start(&[("app.js", &program)], ONDEMAND, "node", "");
     assert_eq!(site.get("x"), "other ECONNREFUSED");
     answering.join().expect("the other program");
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -290,7 +286,7 @@ fn other_users_of_the_machine_can_not_reach_a_program_of_node() {
         let output = command.uid(uid).gid(uid).output().expect("python3");
         (
             String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
+            text_of(&output.stderr),
         )
     };
     assert_eq!(ask(owner).0, "secret", "its own user can");
@@ -329,15 +325,9 @@ fn what_a_killed_daemon_has_left_goes_with_the_next() {
         !is_left
     });
     assert!(old[0].exists());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command
-        .args(["run", "-c"])
-        .arg(site.daemon.dir.join("forkyard.toml"));
-    let again = Daemon::launch(&site.daemon.dir, {
-        command.env("TMPDIR", &site.temporary);
-        command
-    });
-    again.wait_for("ready to handle connections");
+    let mut command = forkyard(&["run"], &site.daemon.dir);
+    command.env("TMPDIR", &site.temporary);
+    let again = Daemon::launch(&site.daemon.dir, command).ready();
     wait_until("the old directory to go", || !old[0].exists());
     assert_eq!(again.get("app", "x").body(), "x");
 }
@@ -360,7 +350,6 @@ fn a_program_listens_on_the_socket_that_it_is_given() {
         fs::metadata(directory).expect("the directory").mode() & 0o777,
         0o700
     );
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]

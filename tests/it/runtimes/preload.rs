@@ -135,8 +135,7 @@ fn name(row: usize) -> String {
 fn place(root: &Path, row: usize, dir: &Path, port: u16) {
     let (runtime, preload, open, kind) = TABLE[row];
     let (file, text) = application(runtime, open, dir, port);
-    fs::create_dir_all(root).expect("directory");
-    make_writable(root);
+    make_folder(root);
     let mut files = vec![root.join(file)];
     fs::write(&files[0], text).expect("write");
     if kind == Applications {
@@ -194,12 +193,10 @@ fn each_cell_of_runtime_setting_connection_and_pool() {
     }
     assert_eq!(pairs.len(), 9 + 3 * 4 * 4 + 16, "a pair is missing");
 
-    place_library();
     let dir = directory();
     let port = serve(dir.path());
     fs::write(dir.path().join("forkyard.toml"), configure(dir.path(), port)).expect("configuration");
-    let mut daemon = Daemon::start_in(dir.path());
-    daemon.keep(dir);
+    let daemon = Daemon::start_in(dir.path()).keeping(dir);
     for (row, cell @ (_, preload, open, kind)) in TABLE.into_iter().enumerate() {
         let row = name(row);
         let (pool, params, label) = match kind {
@@ -352,7 +349,6 @@ run ->(env) { [200, {}, [\"#{LOADED == Process.pid ? \"True\" : \"False\"} #{$ca
 
 #[test]
 fn a_connection_that_is_closed_before_the_fork_is_none() {
-    place_library();
     for (runtime, file, text) in [("wsgi", "wsgi.py", CLOSER), ("rack", "config.ru", RUBY_CLOSER)] {
         let root = folder(&[(file, text)]);
         serve(root.path());
@@ -436,7 +432,6 @@ run ->(env) { $server ||= UNIXSocket.new(File.join(__dir__, \"server.sock\")); [
 
 #[test]
 fn no_preloader_is_made_of_a_worker_that_has_a_connection() {
-    place_library();
     let rows = [("wsgi", "wsgi.py", LATE), ("rack", "config.ru", RUBY_LATE)];
     each(rows, |(runtime, file, text)| {
         for threads in ["", "threads = 2\n"] {

@@ -50,8 +50,7 @@ impl Site {
         let mut command = Command::new(place(&path));
         command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
         command.env("TMPDIR", &temporary).env("SECRET_OF_ROOT", "1");
-        let daemon = Daemon::launch(&path, command);
-        daemon.wait_for("ready to handle connections");
+        let daemon = Daemon::launch(&path, command).ready();
         Site {
             daemon,
             root,
@@ -60,10 +59,10 @@ impl Site {
         }
     }
 
-    pub(super) fn start_again(self, command: Command) -> Site {
-        let daemon = Daemon::launch(&self.daemon.dir, command);
-        daemon.wait_for("ready to handle connections");
-        Site { daemon, ..self }
+    pub(super) fn start_again(&mut self, command: Command) {
+        self.daemon.end(Signal::SIGTERM);
+        self.daemon = Daemon::launch(&self.daemon.dir, command);
+        self.daemon.wait_for("ready to handle connections");
     }
 
     pub(super) fn get(&self, path: &str) -> String {
@@ -94,7 +93,7 @@ impl Site {
 
     pub(super) fn order(&self, order: &str) -> String {
         let output = self.daemon.run(&[order]);
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        text_of(&[output.stdout, output.stderr].concat())
     }
 
     pub(super) fn wait_until_tidy(&self) {
@@ -103,9 +102,17 @@ impl Site {
             left.is_empty()
         });
     }
+}
 
-    pub(super) fn finish(mut self, signal: Signal) {
-        self.daemon.signal(signal);
+impl Drop for Site {
+    /// Ends the daemon, unless the test has: nothing of it may be left.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        if process::runs(self.daemon.pid()) {
+            self.daemon.signal(Signal::SIGTERM);
+        }
         self.daemon.wait();
         assert_eq!(self.processes(), [0; 0], "nothing of the application may be left");
         self.wait_until_tidy();
@@ -185,7 +192,7 @@ fn a_program_is_started_when_it_is_needed_and_stopped_when_it_is_not() {
     let title = process::title(pid);
     assert_lacks(&title, "$PORT");
     assert_contains(&title, "--port ");
-    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).expect("limits");
+    let limits = read_file(format!("/proc/{pid}/limits"));
     let files = limits.lines().find(|line| line.starts_with("Max open files"));
     assert!(files.is_some_and(|line| line.contains(" 333 ")), "{limits}");
     assert_eq!(process::status_line(pid, "Umask").as_deref(), Some("0027"));
@@ -203,14 +210,13 @@ fn a_program_is_started_when_it_is_needed_and_stopped_when_it_is_not() {
     assert!(site.get("again").ends_with(": /again\n"), "it comes back");
     let new = site.processes();
     assert!(new.len() == 1 && new[0] != pid);
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
 fn a_program_has_the_environment_of_its_pool() {
     let pool = format!("{ONDEMAND}env = {{ COLOUR = \"green\" }}\n");
     let files = [("server.js", SERVER)];
-    let site = Site::start(&files, &pool, "node", "app_env = \"staging\"");
+    let mut site = Site::start(&files, &pool, "node", "app_env = \"staging\"");
     let environment: Value = serde_json::from_str(&site.get("env")).expect("JSON");
     let value = |name: &str| environment[name].as_str().unwrap_or("-").to_owned();
     assert_eq!(value("COLOUR"), "green");
@@ -220,7 +226,7 @@ fn a_program_has_the_environment_of_its_pool() {
     if is_root() {
         assert_eq!(value("HOME"), "/var/www");
     }
-    site.finish(Signal::SIGQUIT);
+    site.daemon.end(Signal::SIGQUIT);
 }
 
 #[test]
@@ -246,7 +252,6 @@ fn bodies_are_streamed_both_ways_and_events_come_as_they_happen() {
     let _ = reader.kill();
     let _ = reader.wait();
     site.daemon.wait_for("the reader is gone");
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -288,7 +293,6 @@ app.listen(process.env.PORT, "127.0.0.1");
     };
     assert!(have(site.daemon.workers("app"), batch));
     assert!(have(site.processes(), usual));
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -298,7 +302,6 @@ fn pythons_own_server_is_given_its_port() {
     let site = Site::start(&files, ONDEMAND, "http", command);
     assert_eq!(site.get("page.html"), "<p>a page</p>\n");
     assert!(site.daemon.get("app", "none").text().starts_with("Status: 404"));
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -327,7 +330,6 @@ process.stdin.on("end", () => { fs.unlinkSync(socket); process.exit(); });
     wait_until("the program to leave by itself", || {
         !root.join("own.sock").exists()
     });
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -352,7 +354,6 @@ require("http").createServer((request, response) => {
     assert_eq!(site.get("x"), "fine");
     // An exponential back-off would take most of a minute.
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -379,7 +380,6 @@ fn requests_go_to_the_least_busy_process() {
         all.insert(site.get("pid"));
         all.len() == 3
     });
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn a_reload_changes_over_without_a_gap() {
         "the old program goes on with it"
     );
     let codes = load.wait_with_output().expect("curl");
-    let codes = String::from_utf8_lossy(&codes.stdout).into_owned();
+    let codes = text_of(&codes.stdout);
     assert_eq!(
         codes.lines().filter(|code| *code == "200").count(),
         400,
@@ -421,7 +421,6 @@ fn a_reload_changes_over_without_a_gap() {
     wait_until("the old program to end", || {
         site.processes() == [new.parse::<u32>().expect("a pid")]
     });
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -481,5 +480,4 @@ fn an_upgrade_leaves_the_program_to_those_who_need_it() {
             .count(),
         0
     );
-    site.finish(Signal::SIGTERM);
 }

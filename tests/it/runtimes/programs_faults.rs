@@ -35,7 +35,6 @@ fn a_process_that_is_killed_under_load_is_back_and_others_are_asked() {
     assert_eq!((good, codes.len()), (2000, 2000));
     site.daemon.wait_for_count("of the application is up", 3);
     assert!(!site.wait_for_processes(2).contains(&doomed));
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -58,7 +57,6 @@ fn requests_wait_for_the_only_process_and_those_in_its_hands_fail() {
     assert_ne!(site.get("pid"), old);
     site.daemon.wait_for("exited with code 3; it is started again");
     assert_eq!(site.daemon.workers("app").len(), 4, "the workers are the same");
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -70,7 +68,6 @@ fn a_request_that_ends_its_process_is_not_passed_on_for_ever() {
     site.daemon.wait_for_count("exited with code 3", 2);
     assert!(site.get("pid").parse::<u32>().is_ok());
     assert_eq!(site.daemon.log().matches("exited with code 3").count(), 2);
-    site.finish(Signal::SIGTERM);
 }
 
 /// The program never starts: the log reports it, no process is left, and once repaired it serves without a reload. It
@@ -93,7 +90,6 @@ fn never_up(program: &str, application: &str, summary: &str) {
     site.wait_until_tidy();
     // Failed starts leave no process, though a killed one may take a while to exit.
     site.wait_for_processes(1);
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -116,7 +112,6 @@ fn a_native_one_that_says_nothing_is_given_up() {
     let application = "start_command = \"node broken.js\"\nstart_timeout = \"2s\"\nhandshake = true";
     let site = Site::start(&[("broken.js", silent)], STATIC, "http", application);
     site.daemon.wait_for("the application can't start: ");
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -137,7 +132,6 @@ fn one_that_goes_to_the_background_once_it_is_up_is_started_again_and_its_shadow
     let first: u32 = site.get("pid").parse().expect("a pid");
     site.daemon.wait_for("exited with code 0; it is started again");
     wait_until("the shadow to end", || !process::runs(first));
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -150,7 +144,6 @@ fn one_that_closes_its_streams_serves_on() {
     for _ in 0..20 {
         assert_eq!(site.get("pid"), pid);
     }
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -171,7 +164,6 @@ fn one_that_does_not_hear_signals_is_killed_with_its_children() {
     site.wait_for_processes(0);
     site.get("pid");
     site.wait_for_processes(2);
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -198,7 +190,6 @@ fn while_a_restart_fails_requests_are_answered_at_once() {
     fs::write(site.root.join("server.js"), SERVER).expect("write");
     site.daemon.wait_for_count("of the application is up", 2);
     assert!(site.get("pid").parse::<u32>().is_ok());
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -213,5 +204,4 @@ fn a_client_that_leaves_leaves_nothing_counted() {
     site.daemon.wait_for_workers("app", 4);
     let pids: BTreeSet<String> = (0..30).map(|_| site.get("pid")).collect();
     assert_eq!(pids.len(), 2, "both are idle");
-    site.finish(Signal::SIGTERM);
 }

@@ -75,18 +75,12 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
     let dir = directory();
     let path = dir.path().to_owned();
     let root = path.join("app");
-    fs::create_dir(&root).expect("mkdir");
-    make_writable(&root);
+    make_folder(&root);
     fs::write(root.join("native.py"), NATIVE).expect("write");
     let application = application_in("http", &root, APPLICATION);
-    let text = pool(&path, "www", "pm = \"static\"\nmax_children = 1\n", &application);
+    let text = pool(&path, "www", "", &application);
     fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
-    command
-        .args(["run", "--keeper", "-c"])
-        .arg(path.join("forkyard.toml"));
-    let mut daemon = Daemon::launch(&path, command);
-    daemon.wait_for("ready to handle connections");
+    let mut daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path)).ready();
     let first: u32 = daemon.get("www", "x").body().parse().expect("a pid");
     let own = |pid: u32| root.join(format!("{pid}.sock"));
     assert_eq!(sockets(&root), [own(first)]);
@@ -95,7 +89,7 @@ fn a_master_that_is_killed_leaves_no_socket_either() {
         let texts = fds.filter_map(|fd| {
             let path = fd.ok()?.path();
             let is_document = fs::read_link(&path).ok()?.to_string_lossy().contains("handover-");
-            is_document.then(|| String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned())
+            is_document.then(|| text_of(&fs::read(&path).unwrap_or_default()))
         });
         texts.collect::<String>()
     };

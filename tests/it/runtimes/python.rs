@@ -128,9 +128,7 @@ fn an_application_of_the_other_interface_is_told() {
 
 #[test]
 fn an_old_release_loads_its_own_modules() {
-    place_library();
     let place = directory();
-    make_writable(place.path());
     for release in ["r1", "r2"] {
         let root = place.path().join(release);
         fs::create_dir(&root).expect("release");
@@ -241,7 +239,6 @@ fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
         fs::write(packages.path().join("site-packages/start.pth"), start).expect("write");
         place
     };
-    place_library();
     for (name, interpreter) in [("env", true), ("venv", false), (".venv", false)] {
         let root = folder(&[("wsgi.py", WHERE)]);
         let place = make(root.path(), name);
@@ -253,7 +250,7 @@ fn a_virtual_environment_is_found_and_entered_as_the_pools_user() {
         let body = daemon.get("www", "x").body();
         let words: Vec<&str> = body.split(' ').collect();
         assert_eq!(words[0], place.display().to_string());
-        let started = fs::read_to_string(root.path().join("started")).expect("started");
+        let started = read_file(root.path().join("started"));
         assert_eq!(started, words[2], "the interpreter was started by another user");
         if is_root() {
             assert_ne!(started, "0");
@@ -344,7 +341,7 @@ fn the_connections_of_the_documents_example_are_each_workers_own() {
                 .expect("timeout");
             let mut bytes = Vec::new();
             let _ = std::io::Read::read_to_end(&mut connection, &mut bytes);
-            told.extend((!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned()));
+            told.extend((!bytes.is_empty()).then(|| text_of(&bytes)));
         }
         told.len() == served.len()
     });
@@ -376,10 +373,9 @@ fn code_is_in_huge_pages_where_the_settings_say_so() {
         for wanted in [true, false] {
             let application = format!("huge_code_pages = {wanted}\n{more}");
             let (daemon, _root) = start_as(interface, &[(&file, source)], STATIC, &application);
-            let params = Params::get(&daemon.dir, "x", "");
-            assert_eq!(daemon.ask("www", &params).body(), "well");
+            assert_eq!(daemon.get("www", "x").body(), "well");
             let worker = daemon.workers("www")[0];
-            let maps = fs::read_to_string(format!("/proc/{worker}/maps")).expect("maps");
+            let maps = read_file(format!("/proc/{worker}/maps"));
             let moved: Vec<&str> = maps
                 .lines()
                 .filter(|line| line.contains("/memfd:forkyard code"))

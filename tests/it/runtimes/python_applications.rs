@@ -18,9 +18,7 @@ impl Site {
         application: &str,
         extra: &str,
     ) -> Site {
-        place_library();
         let root = directory();
-        make_writable(root.path());
         prepare(root.path());
         let workers = match settings.contains("max_children") {
             true => "",
@@ -56,7 +54,7 @@ impl Site {
     }
 
     fn cookie(&self, name: &str) -> String {
-        let jar = fs::read_to_string(self.root.path().join("cookies")).expect("cookies");
+        let jar = read_file(self.root.path().join("cookies"));
         let line = jar
             .lines()
             .find(|line| line.split('\t').nth(5) == Some(name))
@@ -112,7 +110,7 @@ fn project() -> &'static [Kept] {
             .status();
         assert!(made.expect("python3-django").success());
         let settings = root.join("shop/settings.py");
-        let text = fs::read_to_string(&settings).expect("settings.py");
+        let text = read_file(&settings);
         let text = text.replace("ALLOWED_HOSTS = []", "ALLOWED_HOSTS = ['127.0.0.1']")
             + "\nSTATIC_ROOT = BASE_DIR / 'static'\nDEBUG = False\n";
         fs::write(settings, text).expect("settings.py");

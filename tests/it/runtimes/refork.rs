@@ -70,9 +70,7 @@ pub(super) struct Told {
 
 impl Site {
     pub(super) fn start(runtime: &str, source: &str, settings: &str, application: &str) -> Site {
-        place_library();
         let root = directory();
-        make_writable(root.path());
         let name = match runtime {
             "rack" => "config.ru",
             "asgi" => "asgi.py",
@@ -148,10 +146,7 @@ fn assert_renewed_with(site: &Site, threads: usize) -> Told {
     let before = daemon.wait_for_workers("www", 3);
     let told = site.ask_until_forked_from(5);
     daemon.wait_for("makes the workers from now on; the old ones are replaced");
-    wait_until("all workers to be others", || {
-        let now = daemon.workers("www");
-        now.len() == 3 && now.iter().all(|pid| !before.contains(pid))
-    });
+    daemon.wait_for_other_workers("www", 3, &before);
     wait_until("the first preloader to end", || !process::runs(first));
     let second = site.preloader();
     assert_ne!(second, first);
@@ -304,7 +299,6 @@ fn slow_requests_of_later_workers_are_told_of() {
         ),
     ] {
         let log = directory();
-        make_writable(log.path());
         let path = log.path().join("slow");
         let settings = format!(
             "{STATIC}request_slowlog_timeout = \"100ms\"\nslowlog = \"{}\"\n",
@@ -362,9 +356,9 @@ fn a_worker_with_threads_is_no_preloader() {
         .wait_for("a worker can't be made a preloader: it has threads besides the first one");
     assert!(line.ends_with("cache keeper"), "{line}");
     let line = site.daemon.wait_for("no preloader could be made from a worker");
-    assert!(
-        line.ends_with("the pool continues unchanged, and the next try is in 10 s at the earliest"),
-        "{line}"
+    assert_ends(
+        &line,
+        "the pool continues unchanged, and the next try is in 10 s at the earliest",
     );
     assert_goes_on(&site, first, &before);
 }

@@ -6,7 +6,7 @@ use crate::support::prelude::*;
 
 fn order(site: &Site, order: &str) -> String {
     let output = site.daemon.run(&[order]);
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let text = text_of(&[output.stdout, output.stderr].concat());
     assert!(output.status.success(), "{text}");
     text
 }
@@ -55,22 +55,9 @@ fn assert_replaced(runtime: &str, source: &str, by: &str, said: &str) {
     assert_lacks(&log, "ERROR");
 }
 
-#[test]
-fn an_upgrade_in_python() {
-    assert_replaced("wsgi", PYTHON, "upgrade", "has taken over");
-}
-
-#[test]
-fn an_upgrade_in_ruby() {
-    assert_replaced("rack", RUBY, "upgrade", "has taken over");
-}
-
-#[test]
-fn a_reload_in_python() {
-    assert_replaced("wsgi", PYTHON, "reload", "replaced www: ");
-}
-
-#[test]
-fn a_reload_in_ruby() {
-    assert_replaced("rack", RUBY, "reload", "replaced www: ");
+tests! {
+    fn an_upgrade_in_python() => assert_replaced("wsgi", PYTHON, "upgrade", "has taken over");
+    fn an_upgrade_in_ruby() => assert_replaced("rack", RUBY, "upgrade", "has taken over");
+    fn a_reload_in_python() => assert_replaced("wsgi", PYTHON, "reload", "replaced www: ");
+    fn a_reload_in_ruby() => assert_replaced("rack", RUBY, "reload", "replaced www: ");
 }

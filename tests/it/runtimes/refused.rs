@@ -22,7 +22,6 @@ const BODY_BYTES: usize = 2_000_000;
 const LEFT: &str = "the client left in the middle of its request";
 
 fn start(runtime: &str, pool: &str) -> Site {
-    place_library();
     let (file, code, application) = match runtime {
         "asgi" => (
             "main.py",

@@ -42,7 +42,6 @@ fn a_program_is_replaced_after_max_requests_in_a_pool_of_one_and_no_request_is_l
         let left = seen.iter().filter(|pid| process::runs(**pid)).count();
         left <= 2
     });
-    site.finish(Signal::SIGTERM);
 }
 
 #[test]
@@ -57,7 +56,6 @@ fn a_program_whose_new_code_does_not_start_is_not_ended_by_its_limits() {
     }
     fs::write(site.root.join("app.js"), SERVER).expect("write");
     wait_until("the mended program", || site.get("x") != old);
-    site.finish(Signal::SIGTERM);
 }
 
 struct Row {
@@ -136,7 +134,6 @@ fn deploy(root: &Path, file: &str, code: &str, turn: u64) {
 
 #[test]
 fn a_pool_of_one_gets_new_processes_when_its_restart_file_changes() {
-    place_library();
     let daemon = Daemon::start(|dir| {
         let pools = ROWS.iter().map(|row| {
             let root = dir.join(row.name);

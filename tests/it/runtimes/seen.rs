@@ -79,7 +79,6 @@ require('http').createServer((request, response) => {
 
 /// A daemon with a pool of each runtime, named after it.
 fn start(settings: &str, port: u16) -> Daemon {
-    place_library();
     Daemon::start(|dir| {
         let one = |(name, file, text, keys): &(&str, &str, &str, &str)| {
             let root = dir.join(name);

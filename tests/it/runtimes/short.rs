@@ -110,12 +110,10 @@ fn serve(dir: &Path, port: u16, short: &Short, name: &str) -> (String, Option<pr
 #[test]
 fn a_browser_sees_at_once_that_an_answer_is_cut() {
     const CUT: Option<i32> = Some(18);
-    place_library();
     let names: Vec<String> = (0..SHORT.len()).map(|index| format!("p{index}")).collect();
     let mut programs = Vec::new();
     let port = free_port();
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         let mut text = String::new();
         for (short, name) in SHORT.iter().zip(&names) {
             let (pool, program) = serve(dir, port, short, name);

@@ -1,6 +1,7 @@
 //! The log of slow requests, for runtimes other than PHP.
 
 use super::fastcgi_programs::{ODD, pid_of};
+use crate::it::rust_handler::example;
 use crate::support::prelude::*;
 
 const SETTINGS: &str = "status_path = \"/status\"\nslowlog = \"DIR/slow.log\"\n\
@@ -411,33 +412,15 @@ fn fastcgi_shows_the_program_and_what_it_has_started() {
 
 #[test]
 fn a_rust_handler_is_named_by_its_request() {
-    let dir = directory();
-    make_writable(dir.path());
-    let text = pool(dir.path(), "hello", SETTINGS, "runtime = \"rust\"\n");
-    fs::write(dir.path().join("forkyard.toml"), text).expect("write");
-    let program = Path::new(env!("CARGO_BIN_EXE_forkyard")).with_file_name("examples/responder");
-    let mut command = Command::new(program);
-    command.arg(dir.path().join("forkyard.toml"));
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
-    let params = Params::get(dir.path(), "x", "a=b").with("CONTENT_LENGTH", "4");
+    let configure = |dir: &Path| pool(dir, "hello", SETTINGS, "runtime = \"rust\"\n");
+    let daemon = Daemon::start_by(configure, |dir| example("responder", dir));
+    let params = Params::get(&daemon.dir, "x", "a=b").with("CONTENT_LENGTH", "4");
     let mut client = daemon.client("hello");
-    let mut whole = Vec::new();
-    let pairs: Vec<(&[u8], &[u8])> = params
-        .0
-        .iter()
-        .map(|(n, v)| (n.as_bytes(), v.as_bytes()))
-        .collect();
-    let request = fastcgi::Request {
-        params: &pairs,
-        body: b"body",
-        ..fastcgi::Request::default()
-    };
-    request.encode(&mut whole);
+    let whole = params.request(b"body");
     let (begin, end) = whole.split_at(whole.len() - 8);
     client.send_raw(begin).expect("send");
     daemon.wait_for("executing too slow");
-    let log = dir.path().join("slow.log");
+    let log = daemon.dir.join("slow.log");
     let text = until("an entry", || {
         fs::read_to_string(&log).ok().filter(|text| !text.is_empty())
     });

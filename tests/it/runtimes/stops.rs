@@ -136,9 +136,7 @@ struct Running {
 
 impl Running {
     fn start(kind: &Kind, settings: &str, global: &str) -> Running {
-        place_library();
         let root = directory();
-        make_writable(root.path());
         let text = kind.text.replace("PROGRAM", &compiled().display().to_string());
         write_program(&root.path().join(kind.file), text);
         let application = application_in(kind.runtime, root.path(), kind.application);
@@ -216,24 +214,11 @@ fn check_all(stop: Stop) {
     });
 }
 
-#[test]
-fn a_reload_lets_what_it_replaces_clean_up() {
-    check_all(Stop::Reload);
-}
-
-#[test]
-fn sigquit_lets_what_it_stops_clean_up() {
-    check_all(Stop::Quit);
-}
-
-#[test]
-fn sigterm_that_means_finish_lets_what_it_stops_clean_up() {
-    check_all(Stop::Finish);
-}
-
-#[test]
-fn sigterm_gives_what_it_stops_a_second() {
-    check_all(Stop::Term);
+tests! {
+    fn a_reload_lets_what_it_replaces_clean_up() => check_all(Stop::Reload);
+    fn sigquit_lets_what_it_stops_clean_up() => check_all(Stop::Quit);
+    fn sigterm_that_means_finish_lets_what_it_stops_clean_up() => check_all(Stop::Finish);
+    fn sigterm_gives_what_it_stops_a_second() => check_all(Stop::Term);
 }
 
 #[test]

@@ -264,18 +264,8 @@ fn a_client_that_leaves_or_falls_silent_in_its_body_frees_its_thread() {
     for kind in THREADED {
         let bench = Bench::start(kind, 2, &format!("{ONE}client_timeout = \"1s\"\n"));
         let half = |path: &str| {
-            let params = params(path, "")
-                .with("REQUEST_METHOD", "POST")
-                .with("CONTENT_LENGTH", "10");
             let mut client = bench.daemon.client("www");
-            let pairs = params.pairs();
-            let mut wire = Vec::new();
-            let request = Request {
-                params: &pairs,
-                body: b"12345",
-                ..Request::default()
-            };
-            request.encode(&mut wire);
+            let wire = params(path, "").posting(10).request(b"12345");
             client.send_raw(&wire[..wire.len() - 8]).expect("send");
             client
         };

@@ -227,7 +227,7 @@ fn requests_pass_by_http_as_they_are() {
 }
 
 fn set_control_timeout(site: &Site, time: &str) {
-    let text = fs::read_to_string(site.daemon.dir.join("forkyard.toml")).expect("the configuration");
+    let text = read_file(site.daemon.dir.join("forkyard.toml"));
     let line = format!("[global]\nprocess_control_timeout = \"{time}\"\n");
     site.daemon
         .write("forkyard.toml", &text.replacen("[global]\n", &line, 1));
@@ -295,13 +295,10 @@ fn a_killed_program_or_worker_closes_its_websockets_and_the_next_serves() {
 
 #[test]
 fn a_killed_keeper_leaves_websockets_open() {
-    let first = site(STATIC);
-    let mut command = forkyard(&["run", "--keeper"], &first.daemon.dir);
-    command.env("TMPDIR", &first.temporary);
-    let mut first = first;
-    first.daemon.signal(Signal::SIGTERM);
-    first.daemon.wait();
-    let site = first.start_again(command);
+    let mut site = site(STATIC);
+    let mut command = forkyard(&["run", "--keeper"], &site.daemon.dir);
+    command.env("TMPDIR", &site.temporary);
+    site.start_again(command);
     let nginx = nginx(&site);
     let address = format!("ws://127.0.0.1:{}/ws", nginx.port);
     let mut socket = Socket::greeted(&address);
@@ -457,7 +454,7 @@ fn addresses_that_are_not_allowed_can_not_speak_http_either() {
         let output = curl
             .args(["-w", "%{http_code}", "-o", "/dev/null", &url])
             .output();
-        String::from_utf8_lossy(&output.expect("curl").stdout).into_owned()
+        text_of(&output.expect("curl").stdout)
     };
     assert_eq!(ask("127.0.0.2"), "200");
     assert_eq!(ask("127.0.0.1"), "000");

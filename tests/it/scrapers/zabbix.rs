@@ -20,7 +20,7 @@ fn the_zabbix_agent_reads_status_and_ping() {
             .args(["-t", key])
             .output()
             .expect("zabbix_agentd (Debian package zabbix-agent)");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        text_of(&output.stdout)
     };
     let port = site.port;
     let page = item(&format!("web.page.get[127.0.0.1,\"/status?json\",{port}]"));

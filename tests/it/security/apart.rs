@@ -92,7 +92,7 @@ fn reopened(worker: u32, uid: u32) -> String {
     let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
     let output = python_as(uid, REOPEN, &numbers);
     assert_success(&output);
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    text_of(&output.stdout)
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn shareable(pid: u32) -> BTreeSet<String> {
             all.insert(format!("{identity:?}"));
         }
     }
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let maps = read_file(format!("/proc/{pid}/maps"));
     for line in maps.lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         if fields[1].contains('w') && fields[1].ends_with('s') {
@@ -181,7 +181,7 @@ fn two_pools_share_no_pipe_no_socket_and_no_memory() {
 
 /// The writable pages of scoreboards, each with its file.
 fn own_pages(pid: u32) -> BTreeSet<(String, u64)> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let maps = read_file(format!("/proc/{pid}/maps"));
     let lines = maps.lines().filter(|line| line.contains("memfd:forkyard"));
     let fields = lines.map(|line| line.split_whitespace().collect::<Vec<_>>());
     let writable = fields.filter(|fields| fields[1].contains('w') && fields[1].ends_with('s'));
@@ -283,7 +283,6 @@ fn files_that_pools_must_not_touch_are_closed_to_them() {
             dir.display()
         )
     });
-    make_writable(&daemon.dir);
     daemon.write("try.php", TRY);
     daemon.write("slow.php", "<?php sleep(2);");
     let _ = daemon.get("two", "slow.php");

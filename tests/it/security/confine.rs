@@ -5,7 +5,6 @@ use crate::support::cgroup2;
 use crate::support::prelude::*;
 use nix::libc;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\n";
 
 fn fails(settings: &str) -> String {
@@ -21,14 +20,11 @@ fn fails(settings: &str) -> String {
         .expect("forkyard");
     assert!(!output.status.success());
     assert!(!dir.path().join("www.sock").exists(), "nothing is left behind");
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    text_of(&output.stderr)
 }
 
 fn run(settings: impl FnOnce(&Path) -> String, script: &str) -> (Daemon, String) {
-    let daemon = Daemon::start(|dir| {
-        make_writable(dir);
-        pool(dir, "www", &format!("{STATIC}{}", settings(dir)), PHP)
-    });
+    let daemon = Daemon::start(|dir| pool(dir, "www", &format!("{STATIC}{}", settings(dir)), PHP));
     daemon.write("script.php", script);
     let body = daemon.get("www", "script.php").body();
     (daemon, body)
@@ -69,14 +65,13 @@ fn paths_close_everything_else() {
     let settings = |dir: &Path| {
         fs::create_dir(dir.join("closed")).expect("mkdir");
         fs::write(dir.join("closed/file"), "secret").expect("write");
-        fs::create_dir(dir.join("open")).expect("mkdir");
-        make_writable(&dir.join("open"));
+        make_folder(&dir.join("open"));
         fs::write(dir.join("script.php"), "").expect("write");
         let dir = dir.display();
         format!("confine = {{ read = [\"{dir}/script.php\"], write = [\"{dir}/open\"] }}\n")
     };
     let (daemon, body) = run(settings, script);
-    let did: Value = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
+    let did: Value = parsed(&body);
     let wanted = json!({
         "write": 1, "read": "x", "config": false, "list": false, "beside": false, "passwd": true,
         "shadow-ish": false, "shell": "no", "random": 4, "null": 1
@@ -100,7 +95,7 @@ fn a_path_that_is_not_there_is_an_error() {
         ),
     );
     let output = forkyard(&["check"], dir.path()).output();
-    let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
+    let said = text_of(&output.expect("forkyard").stdout);
     assert_contains(
         &said,
         "confine.write: \"/no/such\" does not exist; make it, or leave it out",
@@ -181,7 +176,6 @@ fn dangerous_system_calls_are_refused_and_everything_else_works() {
     }
     skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         let denied = format!("{STATIC}confine.deny_system_calls = true\n");
         "[global]\nallow_root = true\n".to_owned()
             + &pool(dir, "open", &format!("user = \"root\"\n{STATIC}"), PHP)
@@ -307,7 +301,7 @@ fn a_control_group_limits_the_pool_or_says_which_controller_is_missing() {
     let (mut daemon, body) = run(|_| settings(limits), script);
     let name = format!("0::/{}/www", parent.file_name().expect("a name").display());
     assert!(body.contains(&name), "{body}");
-    let group = fs::read_to_string(parent.join("www/cgroup.procs")).expect("the group");
+    let group = read_file(parent.join("www/cgroup.procs"));
     let members: Vec<u32> = group.lines().filter_map(|pid| pid.parse().ok()).collect();
     for pid in &daemon.workers("www") {
         assert!(members.contains(pid), "{pid} in {members:?}");

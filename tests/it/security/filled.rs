@@ -70,8 +70,7 @@ fn start() -> (Daemon, tempfile::TempDir) {
     command.args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"]);
     command.arg(env!("CARGO_BIN_EXE_forkyard")).args(["run", "-c"]);
     command.arg(path.join("forkyard.toml")).env_remove("TMPDIR");
-    let daemon = Daemon::launch(&path, command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(&path, command).ready();
     (daemon, dir)
 }
 
@@ -82,7 +81,7 @@ fn numbers(daemon: &Daemon, pool: &str) -> Vec<u64> {
 }
 
 fn mounted(daemon: &Daemon) -> Vec<String> {
-    let mounts = fs::read_to_string(format!("/proc/{}/mounts", daemon.pid())).expect("mounts");
+    let mounts = read_file(format!("/proc/{}/mounts", daemon.pid()));
     let paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
     let ours = paths.filter(|path| path.starts_with("/run/forkyard/"));
     ours.map(str::to_owned).collect()
@@ -145,7 +144,6 @@ fn what_a_killed_daemon_has_mounted_goes_with_the_next() {
     command.arg(format!("--mount=/proc/{}/fd/{held}", std::process::id()));
     command.arg(env!("CARGO_BIN_EXE_forkyard")).args(["run", "-c"]);
     command.arg(daemon.dir.join("forkyard.toml")).env_remove("TMPDIR");
-    let again = Daemon::launch(&daemon.dir, command);
-    again.wait_for("ready to handle connections");
+    let again = Daemon::launch(&daemon.dir, command).ready();
     wait_until("the old mount to go", || !mounted(&again).contains(&before[0]));
 }

@@ -21,16 +21,13 @@ def application(environ, start):
 /// Log lines that workers can cause: limited by cause, a minute.
 #[test]
 fn what_a_pool_causes_is_some_lines_of_the_log() {
-    place_library();
     let dir = directory();
     let path = dir.path();
-    make_writable(path);
     fs::write(path.join("wsgi.py"), APPLICATION).expect("write");
     let settings = "pm = \"ondemand\"\nmax_children = 1\n";
     let configuration = pool(path, "www", settings, &application_in("wsgi", path, ""));
     fs::write(path.join("forkyard.toml"), configuration).expect("configuration");
-    let daemon = Daemon::launch(path, forkyard(&["run"], path));
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(path, forkyard(&["run"], path)).ready();
     let ask = |query: &str| {
         let params = Params::get(path, "x", query);
         daemon.client("www").request(&params, b"")

@@ -112,7 +112,6 @@ fn a_client_can_not_speak_for_forkyard_in_a_pool_of_one() {
         ("http", "serve.py", PYTHON, "start_command = \"python3 serve.py\""),
     ] {
         let daemon = Daemon::start(|dir| {
-            make_writable(dir);
             place(&dir.join("app"), file, code, "");
             let application = application_in(runtime, dir.join("app"), command);
             pool(dir, "app", "pm = \"ondemand\"\nmax_children = 2", &application)

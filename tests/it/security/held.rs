@@ -20,8 +20,7 @@ impl Fuse {
     fn mount(dir: &Path) -> Fuse {
         let (source, point) = (dir.join("source"), dir.join("fuse"));
         for path in [&source, &point] {
-            fs::create_dir(path).expect("mkdir");
-            make_writable(path);
+            make_folder(path);
         }
         let mut command = Command::new("bindfs");
         command.args(["-f", "-o", "allow_other"]).args([&source, &point]);
@@ -52,13 +51,10 @@ struct Held {
 
 impl Held {
     fn start(settings: &str, application: &str, source: &str) -> Held {
-        place_library();
         let dir = directory();
         let path = dir.path();
-        make_writable(path);
         let temporary = path.join("tmp");
-        fs::create_dir(&temporary).expect("mkdir");
-        make_writable(&temporary);
+        make_folder(&temporary);
         let fuse = Fuse::mount(path);
         let well = path.join("well");
         fs::create_dir(&well).expect("mkdir");
@@ -91,15 +87,14 @@ impl Held {
             pool(
                 path,
                 "quiet",
-                "pm = \"static\"\nmax_children = 1\n",
+                "",
                 &format!("runtime = \"wsgi\"\nroot = \"{well}\"\n"),
             ),
         );
         fs::write(path.join("forkyard.toml"), text).expect("configuration");
         let mut command = forkyard(&["run"], path);
         command.env("TMPDIR", &temporary);
-        let daemon = Daemon::launch(path, command);
-        daemon.wait_for("ready to handle connections");
+        let daemon = Daemon::launch(path, command).ready();
         Held { daemon, fuse, dir }
     }
 
@@ -196,18 +191,12 @@ fn a_private_socket_whose_queue_is_full_does_not_hold_up_the_next_master() {
     let own = temporary.join("forkyard.app.gone.x");
     fs::create_dir_all(&own).expect("mkdir");
     let held = full_socket(&own.join("socket"));
-    let configuration = pool(
-        dir.path(),
-        "www",
-        "",
-        concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
-    );
+    let configuration = pool(dir.path(), "www", "", PHP);
     fs::write(dir.path().join("forkyard.toml"), configuration).expect("configuration");
     fs::write(dir.path().join("x.php"), "<?php echo 'hello';").expect("write");
     let mut command = forkyard(&["run"], dir.path());
     command.env("TMPDIR", &temporary);
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(dir.path(), command).ready();
     assert_eq!(daemon.get("www", "x.php").body(), "hello");
     assert!(own.join("socket").exists(), "it is in use");
     drop(held);
@@ -325,7 +314,7 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
     let held = Held::start(settings, "", source);
     let mut client = held.ask();
     held.hold();
-    let worker = fs::read_to_string(held.dir.path().join("pid")).expect("a worker");
+    let worker = read_file(held.dir.path().join("pid"));
     until("the worker to wait", || {
         let path = format!("/proc/{worker}/wchan");
         fs::read_to_string(path)
@@ -341,7 +330,7 @@ fn an_application_that_holds_its_log_is_held_itself_and_nobody_else() {
     let path = held.dir.path().join("own/app.log");
     let log = until("the last line", || {
         let log = fs::read(&path).ok()?;
-        let log = String::from_utf8_lossy(&log).into_owned();
+        let log = text_of(&log);
         let last = log.trim_end().lines().next_back()?;
         (last.starts_with("line 59999 ") && last.ends_with(&"x".repeat(60))).then_some(log)
     });
@@ -416,7 +405,7 @@ def application(environ, start):
     held.hold();
     wait_until_held(held.named_pid());
     let path = held.dir.path().join("forkyard.toml");
-    let text = fs::read_to_string(&path).expect("the configuration");
+    let text = read_file(&path);
     fs::write(&path, text.replace(&listen(100), &listen(200))).expect("write");
     held.daemon.signal(Signal::SIGUSR2);
     held.daemon

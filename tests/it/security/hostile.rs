@@ -26,7 +26,6 @@ fn hostile_named(dir: &Path, name: &str, kind: &str, settings: &str) -> String {
 }
 
 fn start(dir: &Path, configuration: &str) -> Daemon {
-    make_writable(dir);
     let ours = Path::new(env!("CARGO_BIN_EXE_forkyard"));
     let program = dir.join("forkyard");
     if fs::hard_link(ours, &program).is_err() {
@@ -43,9 +42,7 @@ fn start(dir: &Path, configuration: &str) -> Daemon {
     fs::write(dir.join("ok.php"), "<?php echo 'fine';").expect("write");
     let mut command = Command::new(program);
     command.args(["run", "-c"]).arg(dir.join("forkyard.toml"));
-    let daemon = Daemon::launch(dir, command);
-    daemon.wait_for("ready to handle connections");
-    daemon
+    Daemon::launch(dir, command).ready()
 }
 
 fn assert_fine(daemon: &Daemon) {
@@ -99,7 +96,7 @@ fn wait_until_attacked(dir: &Path) {
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
             .collect();
         if let Some(failed) = names.iter().find(|name| name.starts_with("failed-")) {
-            panic!("{}", fs::read_to_string(dir.join(failed)).expect("read"));
+            panic!("{}", read_file(dir.join(failed)));
         }
         let sent = names.iter().filter_map(|name| {
             let (_, count) = name.strip_prefix("junk-")?.split_once('-')?;
@@ -155,7 +152,7 @@ fn a_hostile_preloader_gets_hold_of_nobody_and_stops_nobody() {
     for pid in [victims[0], orphan, daemon.pid(), 1] {
         daemon.wait_for(&named(pid));
     }
-    let child = fs::read_to_string(path.join("child")).expect("its child");
+    let child = read_file(path.join("child"));
     daemon.wait_for(&named(child.parse().expect("a pid")));
     daemon.wait_for("[pool unasked] the preloader names a worker that it was not asked for");
     for kind in ["endless", "noise"] {

@@ -64,7 +64,6 @@ fn good_pools(dir: &Path) -> String {
 }
 
 fn start(dir: &Path) -> Daemon {
-    make_writable(dir);
     for name in ["apps", "lives"] {
         fs::create_dir(dir.join(name)).expect("directory");
     }
@@ -82,9 +81,7 @@ fn start(dir: &Path) -> Daemon {
     fs::write(dir.join("forkyard.toml"), good_pools(dir)).expect("write");
     let mut command = Command::new(program);
     command.args(["run", "-c"]).arg(dir.join("forkyard.toml"));
-    let daemon = Daemon::launch(dir, command);
-    daemon.wait_for("ready to handle connections");
-    daemon
+    Daemon::launch(dir, command).ready()
 }
 
 fn application(dir: &Path, name: &str, uid: u32, script: &str, settings: &str) {

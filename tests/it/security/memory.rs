@@ -56,7 +56,7 @@ fn kinds(dir: &Path) -> Vec<(&'static str, String, String)> {
 }
 
 fn configuration(dir: &Path) -> String {
-    let php = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
+    let php = PHP;
     let own = format!("user = \"nobody\"\n{ONE}env = {{ SECRET = \"{SECRET}\" }}\n");
     let mut text = pool(dir, "first", &own, php);
     for (name, settings, application) in kinds(dir) {
@@ -116,9 +116,7 @@ fn descendants(pid: u32) -> Vec<u32> {
 #[test]
 fn what_belongs_to_one_pool_is_in_no_process_of_another() {
     skip_if!(needs_root());
-    place_library();
     let dir = directory();
-    make_writable(dir.path());
     let site = dir.path().join("sites/shop");
     fs::create_dir_all(&site).expect("mkdir");
     for (file, text) in [
@@ -138,8 +136,7 @@ fn what_belongs_to_one_pool_is_in_no_process_of_another() {
     chown(&site, Some(33), Some(33)).expect("chown");
     chown(site.join("index.php"), Some(33), Some(33)).expect("chown");
     fs::write(dir.path().join("forkyard.toml"), configuration(dir.path())).expect("write");
-    let mut daemon = Daemon::start_in(dir.path());
-    daemon.keep(dir);
+    let daemon = Daemon::start_in(dir.path()).keeping(dir);
     for (name, script) in [
         ("first", "pid.php"),
         ("php", "pid.php"),

@@ -3,7 +3,6 @@
 use super::{NOBODY, needs_root, python_as};
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 1\n";
 
 fn mode(path: &Path) -> u32 {
@@ -15,8 +14,7 @@ fn trap(names: &[&str]) -> tempfile::TempDir {
     let precious = dir.path().join("precious");
     fs::write(&precious, "precious").expect("write");
     fs::set_permissions(&precious, fs::Permissions::from_mode(0o600)).expect("chmod");
-    fs::create_dir(dir.path().join("theirs")).expect("mkdir");
-    make_writable(&dir.path().join("theirs"));
+    make_folder(&dir.path().join("theirs"));
     for name in names {
         symlink(&precious, dir.path().join("theirs").join(name)).expect("symlink");
     }
@@ -25,7 +23,7 @@ fn trap(names: &[&str]) -> tempfile::TempDir {
 
 fn assert_untouched(dir: &Path) {
     let precious = dir.join("precious");
-    assert_eq!(fs::read_to_string(&precious).expect("read"), "precious");
+    assert_eq!(read_file(&precious), "precious");
     assert_eq!(mode(&precious), 0o600);
 }
 
@@ -54,7 +52,7 @@ fn mislead(dir: &Path, names: usize) {
 
 fn assert_not_misled(dir: &Path) {
     let elsewhere = dir.join("elsewhere");
-    assert_eq!(fs::read_to_string(way(&elsewhere, 3)).expect("read"), "precious");
+    assert_eq!(read_file(way(&elsewhere, 3)), "precious");
     for (names, name) in WAY.iter().enumerate().take(3) {
         let entries = fs::read_dir(way(&elsewhere, names)).expect("read").count();
         assert_eq!(entries, 1, "something was made beside {name}");
@@ -88,8 +86,7 @@ fn a_log_is_not_written_through_a_link_that_others_may_have_put_there() {
     for log in LOGS {
         let dir = two_ways();
         let theirs = way(&dir.path().join("theirs"), 3);
-        fs::create_dir_all(way(&dir.path().join("theirs"), 2)).expect("mkdir");
-        make_writable(&way(&dir.path().join("theirs"), 2));
+        make_folder(&way(&dir.path().join("theirs"), 2));
         fs::hard_link(way(&dir.path().join("elsewhere"), 3), &theirs).expect("link");
         let text = with_logs(dir.path(), |name| match name == log {
             true => theirs.clone(),
@@ -218,8 +215,7 @@ fn a_link_in_the_place_of_a_log_s_directory_is_not_followed_either() {
 fn a_socket_is_not_bound_at_the_end_of_a_link_that_others_may_have_put_there() {
     let dir = directory();
     fs::create_dir(dir.path().join("elsewhere")).expect("mkdir");
-    fs::create_dir(dir.path().join("theirs")).expect("mkdir");
-    make_writable(&dir.path().join("theirs"));
+    make_folder(&dir.path().join("theirs"));
     symlink(dir.path().join("elsewhere"), dir.path().join("theirs/run")).expect("symlink");
     let socket = dir.path().join("theirs/run/www.sock");
     let listen = format!("listen = \"{}\"\n", socket.display());
@@ -247,7 +243,7 @@ fn a_pid_file_takes_a_link_s_place_and_not_its_target_s() {
     fs::write(dir.path().join("forkyard.toml"), text).expect("write");
     let mut daemon = Daemon::start_in(dir.path());
     assert!(fs::symlink_metadata(&pid).expect("the pid file").is_file());
-    assert_eq!(fs::read_to_string(&pid).expect("read"), daemon.pid().to_string());
+    assert_eq!(read_file(&pid), daemon.pid().to_string());
     daemon.end(Signal::SIGTERM);
     assert!(!pid.exists());
     assert_untouched(dir.path());
@@ -334,8 +330,7 @@ fn seen_of_a_socket(settings: &str) -> Vec<String> {
                 "fchownat,setxattr,fsetxattr",
                 300,
             );
-            let mut daemon = Daemon::launch(dir.path(), command);
-            daemon.wait_for("ready to handle connections");
+            let mut daemon = Daemon::launch(dir.path(), command).ready();
             daemon.end(Signal::SIGTERM);
         }
         drop(stopper);

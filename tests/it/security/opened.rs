@@ -42,7 +42,7 @@ fn places() -> tempfile::TempDir {
 fn assert_untouched(dir: &Path, case: &str) {
     let precious = dir.join("precious");
     let known = fs::metadata(&precious).expect("stat");
-    assert_eq!(fs::read_to_string(&precious).expect("read"), SECRET, "{case}");
+    assert_eq!(read_file(&precious), SECRET, "{case}");
     assert_eq!(
         (known.mode() & 0o777, known.uid(), known.gid()),
         (0o600, 0, 0),
@@ -174,7 +174,7 @@ fn a_package_json_that_is_no_file_of_its_own_holds_up_nobody_and_shows_nothing()
             client.stdout(file.try_clone().expect("clone")).stderr(file);
             let mut client = client.spawn().expect("forkyard");
             let ended = process::wait(&mut client, &format!("{what}: {command}"));
-            let said = fs::read_to_string(&output).expect("output");
+            let said = read_file(&output);
             assert_eq!(ended.success(), is_right, "{what}: {command}: {said}");
             assert!(!said.contains("of-root"), "{what}: {command}: {said}");
         }

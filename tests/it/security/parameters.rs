@@ -23,7 +23,6 @@ const FAST: &str = "use FCGI;\nmy $request = FCGI::Request();\nwhile ($request->
 
 fn start(application: &str) -> Daemon {
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         fs::write(dir.join("fast.pl"), FAST).expect("write");
         pool(dir, "www", "pm = \"static\"\nmax_children = 1", application)
     });

@@ -110,7 +110,6 @@ fn whoever_takes_a_programs_port_gets_none_of_its_requests() {
     skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("program.py"), PROGRAM).expect("write");
-        make_writable(dir);
         let settings = format!(
             "user = \"www-data\"\npm = \"static\"\nmax_children = 1\nhttp_listen = \"{}\"\n",
             http_socket(dir)
@@ -159,7 +158,6 @@ fn nobody_else_listens_on_the_port_of_a_program_of_node() {
     skip_if!(needs_root());
     let daemon = Daemon::start(|dir| {
         fs::write(dir.join("app.js"), SELF_CALLER).expect("write");
-        make_writable(dir);
         let settings = "user = \"www-data\"\npm = \"static\"\nmax_children = 1\n";
         let application = application_in("node", dir, "start_command = \"sh -c 'node app.js; exit'\"\n");
         pool(dir, "www", settings, &application)
@@ -169,7 +167,7 @@ fn nobody_else_listens_on_the_port_of_a_program_of_node() {
         .args(["-c", &LISTENER.replace("UID", &NOBODY.to_string()), &port])
         .output()
         .expect("python3");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = text_of(&output.stdout);
     let tries: Vec<&str> = said.lines().collect();
     assert_eq!(
         tries,
@@ -181,7 +179,7 @@ fn nobody_else_listens_on_the_port_of_a_program_of_node() {
 }
 
 fn refused(port: &str) -> usize {
-    let table = fs::read_to_string("/proc/net/tcp").expect("/proc");
+    let table = read_file("/proc/net/tcp");
     let port = format!(":{:04X}", port.parse::<u16>().expect("a port"));
     let is_closing = |line: &&str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();

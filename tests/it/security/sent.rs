@@ -43,7 +43,6 @@ struct Sent {
 impl Sent {
     /// `is_old`: the daemon sees a kernel before 6.16.
     fn start(is_old: bool) -> Sent {
-        place_library();
         let dir = directory();
         let path = dir.path();
         for name in ["well", "own"] {
@@ -59,7 +58,6 @@ impl Sent {
         fs::write(path.join("wsgi.py"), source).expect("write");
         let answer = "def application(environ, start):\n    start('200 OK', [])\n    return [b'well']\n";
         fs::write(path.join("well/wsgi.py"), answer).expect("write");
-        make_writable(path);
         Sent::configure(path, true);
         let plain = forkyard(&["run"], path);
         let command = match is_old {
@@ -71,8 +69,7 @@ impl Sent {
                 command
             }
         };
-        let daemon = Daemon::launch(path, command);
-        daemon.wait_for("ready to handle connections");
+        let daemon = Daemon::launch(path, command).ready();
         Sent { daemon, dir, port }
     }
 
@@ -87,7 +84,7 @@ impl Sent {
         let quiet = pool(
             path,
             "quiet",
-            "pm = \"static\"\nmax_children = 1\n",
+            "",
             &format!("runtime = \"wsgi\"\nroot = \"{shown}/well\"\n"),
         );
         let sites = format!(
@@ -206,12 +203,7 @@ fn no_last_close_is_the_masters(is_old: bool) {
     sent.daemon.end(Signal::SIGTERM);
 }
 
-#[test]
-fn no_last_close_of_what_a_tenant_sends_is_the_masters() {
-    no_last_close_is_the_masters(false);
-}
-
-#[test]
-fn nor_with_a_kernel_that_refuses_no_descriptors() {
-    no_last_close_is_the_masters(true);
+tests! {
+    fn no_last_close_of_what_a_tenant_sends_is_the_masters() => no_last_close_is_the_masters(false);
+    fn nor_with_a_kernel_that_refuses_no_descriptors() => no_last_close_is_the_masters(true);
 }

@@ -133,7 +133,6 @@ fn autogroup(pid: u32) -> Option<String> {
 #[test]
 fn no_worker_is_in_a_session_with_another_users_or_with_the_masters() {
     skip_if!(needs_root());
-    place_library();
     let daemon = Daemon::start(configuration);
     let master = daemon.pid();
     let names = |user: &str| KINDS.map(|(kind, _)| format!("{kind}-{user}"));
@@ -180,7 +179,6 @@ fn who_makes_its_session_slow_slows_nobody_else() {
     {
         return;
     }
-    place_library();
     each(KINDS, |(kind, _)| {
         let daemon = Daemon::start(|dir| {
             let all = configuration(dir);

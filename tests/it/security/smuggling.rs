@@ -283,7 +283,7 @@ fn say(port: u16, text: &str, is_open: bool) -> String {
         "{text:?}: {ended:?} {}",
         String::from_utf8_lossy(&said)
     );
-    String::from_utf8_lossy(&said).into_owned()
+    text_of(&said)
 }
 
 fn answers(said: &str) -> usize {

@@ -4,7 +4,6 @@ use super::{needs_root, python_as};
 use crate::skip::skip_unless;
 use crate::support::prelude::*;
 
-const PHP: &str = concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n");
 const STATIC: &str = "pm = \"static\"\nmax_children = 1\nstatus_path = \"/status\"\n";
 
 const CONNECT: &str = "
@@ -34,7 +33,7 @@ fn list(socket: &Path) -> Vec<String> {
         .arg(socket)
         .output()
         .expect("getfacl (Debian package acl)");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = text_of(&output.stdout);
     text.lines()
         .filter(|line| !line.is_empty())
         .map(str::to_owned)
@@ -103,7 +102,7 @@ fn an_unknown_user_in_a_list_is_an_error_with_its_place() {
     let file = dir.path().join("forkyard.toml");
     fs::write(&file, pool(dir.path(), "www", &format!("{listen}{STATIC}"), PHP)).expect("write");
     let output = forkyard(&["check"], dir.path()).output();
-    let said = String::from_utf8_lossy(&output.expect("forkyard").stdout).into_owned();
+    let said = text_of(&output.expect("forkyard").stdout);
     assert_contains(&said, "listen.acl_users: there is no user \"no-such-user\"");
 }
 
@@ -297,7 +296,7 @@ fn a_socket_that_was_shut_down_is_seen_and_bound_again() {
         let forkyard = |arguments: &[&str]| {
             let output = daemon.run(arguments);
             let text = [output.stdout, output.stderr].concat();
-            (String::from_utf8_lossy(&text).into_owned(), output.status.code())
+            (text_of(&text), output.status.code())
         };
         let ask = |name: &str, query: &str| {
             let params = Params::get(&daemon.dir, "x", query);
@@ -355,12 +354,11 @@ def send(peer):
 
 #[test]
 fn nobody_sends_descriptors_to_the_master() {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the release");
+    let release = read_file("/proc/sys/kernel/osrelease");
     let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
     let release = (numbers.next(), numbers.next());
     let is_new = release >= (Some(6), Some(16));
     skip_if!(needs_root() || skip_unless(is_new, "this kernel lets everybody send descriptors"));
-    place_library();
     let daemon = Daemon::start(|dir| {
         let application = format!(
             "{SEND_DESCRIPTOR}\ndef application(environ, start):\n    start('200 OK', [])\n    \
@@ -400,7 +398,6 @@ fn nobody_sends_descriptors_to_the_master() {
 #[test]
 fn code_that_has_accept_block_does_not_hold_up_a_restart() {
     skip_if!(needs_root());
-    place_library();
     let code = "import os, socket
 def application(environ, start):
     for number in map(int, os.listdir('/proc/self/fd')):

@@ -83,11 +83,7 @@ fn start() -> Daemon {
             php_pool(dir, &settings, "")
         )
     });
-    nix::unistd::mkfifo(
-        &daemon.dir.join("gate"),
-        nix::sys::stat::Mode::from_bits_truncate(0o666),
-    )
-    .expect("FIFO");
+    make_fifo(&daemon.dir.join("gate"));
     daemon.write(NAME, "<?php fopen(__DIR__ . '/gate', 'r'); echo 'through';");
     daemon
 }
@@ -112,12 +108,10 @@ fn send(daemon: &Daemon, odd: &[u8]) -> Client {
         (b"HTTP_HOST", odd),
         (b"HTTP_AUTHORIZATION", b"Basic PGI+IgrigK46eA=="),
     ];
-    let mut wire = Vec::new();
-    let request = Request {
+    let wire = encoded(&Request {
         params: &pairs,
         ..Request::default()
-    };
-    request.encode(&mut wire);
+    });
     let mut client = daemon.client("www");
     client.send_raw(&wire).expect("send");
     client

@@ -95,7 +95,7 @@ fn ask(daemon: &Daemon, root: &Path, pool: &str) -> String {
 }
 
 fn ticks(pid: u32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("a process");
+    let stat = read_file(format!("/proc/{pid}/stat"));
     let fields: Vec<&str> = stat
         .rsplit(')')
         .next()
@@ -107,9 +107,7 @@ fn ticks(pid: u32) -> u64 {
 
 #[test]
 fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
-    place_library();
     let root = directory();
-    make_writable(root.path());
     let port = free_port();
     let daemon = Daemon::start(|dir| {
         let all = of_every_kind(dir, root.path(), port);
@@ -185,7 +183,6 @@ fn a_storm_of_empty_connections_costs_no_worker_and_no_processor() {
 
 #[test]
 fn after_a_timeout_the_next_request_gets_its_own_answer() {
-    place_library();
     let python = "interpreter = \"/usr/bin/python3\"\nentry = \"main:app\"";
     for (name, application) in [
         (
@@ -283,8 +280,7 @@ fn as_process_1_orphans_that_exit_with_any_code_change_nothing() {
         .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
         .args([env!("CARGO_BIN_EXE_forkyard"), "run", "-c"])
         .arg(path.join("forkyard.toml"));
-    let mut daemon = Daemon::launch(path, command);
-    daemon.wait_for("ready to handle connections");
+    let mut daemon = Daemon::launch(path, command).ready();
     let master = until("process 1", || process::children(daemon.pid()).first().copied());
     let ask = |code: &str| {
         let params = Params::get(path, "x", code);

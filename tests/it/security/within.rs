@@ -38,7 +38,6 @@ fn ask(daemon: &Daemon, pool: &str, root: Option<&Path>, script: &Path) -> Strin
 #[test]
 fn a_pool_s_scripts_are_below_its_script_root_if_it_has_one() {
     let daemon = Daemon::start(|dir| {
-        make_writable(dir);
         site(dir, "site");
         let bound = format!("script_root = \"{}/site\"", dir.display());
         let open = php_pool(dir, "", "").replace("www", "open");

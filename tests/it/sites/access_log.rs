@@ -55,5 +55,4 @@ fn an_instance_has_nothing_of_the_log_but_a_way_to_append() {
     sites.daemon.wait_for("which writes logs, ended");
     assert_eq!(sites.body("/shop/"), "hello");
     lines(3);
-    sites.end();
 }

@@ -36,7 +36,6 @@ fn an_application_s_log_is_its_owner_s() {
         let text = fs::read_to_string(place.join("tmp/app.log")).ok()?;
         text.contains("ValueError: it broke\n").then_some(())
     });
-    sites.end();
 }
 
 /// Even as root, the daemon never writes to another user's file, whatever links the owner makes.
@@ -66,9 +65,8 @@ fn nothing_of_another_user_is_written_to_as_an_application_s_log() {
     assert_eq!(sites.get("/way").0, 500);
     sites.daemon.wait_for("way/tmp/app.log");
     assert!(!sites.daemon.dir.join("closed/app.log").exists());
-    assert_eq!(fs::read_to_string(&precious).expect("precious"), "precious\n");
+    assert_eq!(read_file(&precious), "precious\n");
     sites.daemon.wait_for_count("ValueError: it broke", 3);
-    sites.end();
 }
 
 #[test]
@@ -78,8 +76,7 @@ fn a_lifespan_that_fails_has_a_report() {
                   await send({'type': 'lifespan.startup.failed', 'message': 'no database'})\n";
     let settings = "runtime = \"asgi\"\nentry = \"main:app\"\n";
     sites.add("shop", 1, &[("main.py", source), ("forkyard.toml", settings)]);
-    let (status, body) = sites.get("/shop");
-    assert_eq!(status, 503, "{body}");
+    let body = exited(503, sites.get("/shop"));
     let id = body.split("Error ID: ").nth(1).expect("an id");
     let id: String = id.chars().take_while(char::is_ascii_hexdigit).collect();
     let report = text_of(&sites.forkyard(&["error", &id]).stdout);
@@ -87,5 +84,4 @@ fn a_lifespan_that_fails_has_a_report() {
         report.contains("the application's start failed: no database"),
         "{body}: {report}"
     );
-    sites.end();
 }

@@ -7,7 +7,7 @@ pub(super) fn reload(sites: &Sites, applications: &str, more: &str) {
     let text = configuration(&sites.daemon.dir, applications, more);
     fs::write(sites.daemon.dir.join("forkyard.toml"), text).expect("configuration");
     let output = sites.forkyard(&["reload"]);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = text_of(&output.stderr);
     assert!(output.status.success(), "{error}\n{}", sites.daemon.log());
 }
 
@@ -33,7 +33,6 @@ fn a_reload_restarts_applications_of_which_something_changed() {
     );
     reload(&sites, &other, "env = { COLOUR = \"blue\" }");
     wait_until("another inspector", || !process::runs(inspector));
-    sites.end();
 }
 
 #[test]
@@ -43,7 +42,6 @@ fn a_reload_holds_running_instances_to_another_idle_time() {
     let pid = sites.body("/app/").parse().expect("a pid");
     reload(&sites, "max = 4\nmax_idle_time = \"1s\"", "");
     wait_until("the end of the idle instance", || !process::runs(pid));
-    sites.end();
 }
 
 #[test]
@@ -72,7 +70,6 @@ fn a_pool_that_is_no_longer_configured_ends_with_its_applications() {
     });
     assert!(!sites.daemon.socket("sites").exists());
     load.end();
-    sites.end();
 }
 
 #[test]
@@ -84,7 +81,7 @@ fn an_upgrade_loses_no_request() {
     let load = Load::start(sites.nginx.port, &["/app/"], 4);
     load.wait_for(20);
     let output = sites.forkyard(&["upgrade"]);
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    let error = text_of(&output.stderr);
     assert!(output.status.success(), "{error}\n{}", sites.daemon.log());
     load.wait_for(40);
     let answers = load.end();
@@ -92,20 +89,11 @@ fn an_upgrade_loses_no_request() {
     assert_eq!(bad, None, "{}", sites.daemon.log());
     assert_ne!(sites.companion("router"), router);
     assert!(before.is_disjoint(&sites.instances()));
-    sites.end();
 }
 
 #[test]
 fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
-    let dir = directory();
-    fs::create_dir(dir.path().join("apps")).expect("apps");
-    let text = configuration(dir.path(), "max = 3", "");
-    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let daemon = Daemon::launch(dir.path(), forkyard(&["run", "--keeper"], dir.path()));
-    daemon.wait_for("ready to handle connections");
-    let nginx = Nginx::start(&Sites::location(&daemon), "");
-    let apps = daemon.dir.join("apps");
-    let sites = Sites { nginx, daemon, apps };
+    let sites = Sites::before(Daemon::start_kept(|dir| configuration(dir, "max = 3", "")));
     sites.php("app", 0, "echo 'fine';");
     sites.body("/app/");
     let of = |pid: u32| process::children(pid).into_iter();
@@ -115,9 +103,7 @@ fn after_a_killed_master_another_serves_and_nothing_of_the_old_one_stays() {
     let next = sites.daemon.next_kept_master(first);
     sites.daemon.wait_for_count("ready to handle connections", 2);
     assert_eq!(sites.body("/app/"), "fine");
-    for pid in old {
-        wait_until("the old processes to end", || !process::runs(pid));
-    }
+    process::wait_for_ends(&old);
     // The kernel's list of children may lack some while others exit.
     wait_until("one router", || {
         let routers = of(next)

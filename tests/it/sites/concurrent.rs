@@ -133,7 +133,6 @@ fn requests_of_one_instance_wait_at_the_same_time_and_take_one_place() {
         clients.extend(many(&bench, &root, "met", &all, more));
         assert_eq!(pids(&mut clients).len(), 1, "{kind}");
         bench.wait_for_sessions(&root, &[0]);
-        bench.sites.end();
     }
 }
 
@@ -160,7 +159,6 @@ fn kept_connections_have_many_requests_of_several_applications() {
             }
         }
         bench.wait_for_sessions(&roots[0], &[0]);
-        bench.sites.end();
     });
 }
 
@@ -179,7 +177,6 @@ fn a_client_that_leaves_ends_its_session_and_no_other() {
         bench.wait_for_sessions(&root, &[1]);
         go(&root);
         assert!(body(&mut other).parse::<u32>().is_ok());
-        bench.sites.end();
     });
 }
 
@@ -202,7 +199,6 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_requests_under_way(
         go(&root);
         assert_eq!(pids(&mut clients).len(), 1);
         bench.wait_for_sessions(&root, &[0]);
-        bench.sites.end();
     });
 }
 
@@ -227,7 +223,6 @@ fn a_restart_waits_for_the_requests_under_way() {
         wait_until("the new one alone", || {
             bench.processes(&root) == BTreeSet::from([new]) && !old.iter().any(|pid| process::runs(*pid))
         });
-        bench.sites.end();
     });
 }
 
@@ -245,7 +240,6 @@ fn a_request_that_takes_too_long_is_ended_alone() {
         let mark = if kind == "asgi" { "cancelled" } else { "left.1" };
         wait_until("the application to notice", || root.join(mark).exists());
         assert_eq!(bench.get(&root, "pid", ""), pid);
-        bench.sites.end();
     });
 }
 
@@ -273,7 +267,6 @@ fn an_instance_that_dies_takes_its_own_requests_with_it() {
         bench.wait_for_sessions(&root, &[0]);
         go(&other);
         assert!(body(&mut unharmed).parse::<u32>().is_ok());
-        bench.sites.end();
     });
 }
 
@@ -291,7 +284,6 @@ fn slow_requests_of_one_application_do_not_stop_another() {
     go(&slow);
     assert_eq!(pids(&mut clients).len(), 1);
     bench.wait_for_sessions(&slow, &[0]);
-    bench.sites.end();
 }
 
 #[test]
@@ -307,7 +299,6 @@ fn no_instance_has_more_than_concurrency_allows() {
         assert!(body(client).parse::<u32>().is_ok());
     }
     assert_eq!(bench.get(&root, "most", ""), "3");
-    bench.sites.end();
 }
 
 #[test]
@@ -322,7 +313,6 @@ fn an_instance_is_replaced_after_max_requests_and_loses_none() {
         }
     }
     assert_eq!(pids.len(), 4, "80 requests");
-    bench.sites.end();
 }
 
 #[test]
@@ -335,7 +325,6 @@ fn an_instance_whose_loop_does_not_run_when_the_time_is_up_is_killed() {
     assert!(!holds.answer().expect("no answer").text().contains("Status: 200"));
     let next: u32 = bench.get(&root, "pid", "").parse().expect("a pid");
     assert!(!before.contains(&next));
-    bench.sites.end();
 }
 
 #[test]
@@ -358,7 +347,6 @@ fn an_application_is_spread_over_the_instances_it_asks_for() {
     );
     go(&root);
     assert_eq!(pids(&mut clients).len(), 2);
-    bench.sites.end();
 }
 
 #[test]
@@ -382,7 +370,6 @@ fn a_loop_that_is_held_up_gets_no_more_requests() {
     for answer in answers {
         assert!([&first, &other].contains(&&answer), "{answer}");
     }
-    bench.sites.end();
 }
 
 #[test]
@@ -409,7 +396,6 @@ fn an_instance_has_the_threads_that_its_application_asks_for() {
         }
         assert_eq!(bench.get(&root, "most", ""), "3", "{runtime}");
     }
-    bench.sites.end();
 }
 
 #[test]
@@ -447,5 +433,4 @@ fn a_key_without_effect_on_a_runtime_is_refused() {
                 .any(|line| line.contains(&root) && line.contains(problem))
         });
     }
-    bench.sites.end();
 }

@@ -79,7 +79,6 @@ fn bodies_are_streamed_both_ways_and_wait_for_who_is_slow() {
     assert!(ahead < 60, "{ahead} MB are sent");
     assert!(bench.get(&root, "pid", "").parse::<u32>().is_ok());
     assert!(slow.answer().expect("answer").stdout.len() > 100_000_000);
-    bench.sites.end();
 }
 
 #[test]
@@ -92,7 +91,6 @@ fn a_program_is_replaced_after_max_requests_and_no_request_is_lost() {
         seen.extend(pids(&mut clients).into_keys());
         seen.len() >= 3
     });
-    bench.sites.end();
 }
 
 #[test]
@@ -117,7 +115,6 @@ fn requests_are_spread_over_the_processes_that_an_application_asks_for() {
     assert!(bench.get(&greedy, "pid", "").parse::<u32>().is_ok());
     let programs = bench.status(&greedy)["programs"].as_array().map_or(0, Vec::len);
     assert_eq!(programs, 3);
-    bench.sites.end();
 }
 
 #[test]
@@ -139,7 +136,6 @@ fn requests_wait_for_a_program_that_starts_and_are_told_that_it_can_not() {
         .expect("answer");
     assert_starts(&answer.text(), "Status: 503");
     fs::remove_dir_all(bench.sites.apps.join("broken")).expect("rmdir");
-    bench.sites.end();
 }
 
 #[test]
@@ -167,5 +163,4 @@ while True:
         (&*bench.status(&root)["programs"][0]["pid"].to_string(), port),
         (pid, "no port")
     );
-    bench.sites.end();
 }

@@ -30,7 +30,6 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
     assert!(bad(&answers) <= 3, "{} of {}", bad(&answers), answers.len());
     assert!(before.is_subset(&sites.instances()), "the instances go on");
     assert_eq!(sites.body("/app/"), "fine");
-    sites.end();
 }
 
 #[test]
@@ -47,7 +46,6 @@ fn a_inspector_that_is_killed_costs_no_request() {
     sites.php("other", 0, "echo 'other';");
     assert_eq!(sites.body("/other/"), "other");
     assert_eq!(bad(&load.end()), 0, "{}", sites.daemon.log());
-    sites.end();
 }
 
 #[test]
@@ -67,7 +65,6 @@ fn an_instance_that_is_killed_takes_its_own_request_with_it_and_no_other() {
     }
     let answers = load.end();
     assert!(bad(&answers) <= killed, "{} of {}", bad(&answers), answers.len());
-    sites.end();
 }
 
 #[test]
@@ -87,7 +84,6 @@ fn a_preloader_that_is_killed_costs_no_request() {
         load.wait_for(40);
     }
     assert_eq!(bad(&load.end()), 0, "{}", sites.daemon.log());
-    sites.end();
 }
 
 /// An instance keeps its slot until its process exits: it is killed, and no other instance is refused because of it.
@@ -104,12 +100,9 @@ fn an_instance_that_closes_its_channel_and_stays_is_ended() {
     wait_until("both places to be taken", || sites.instances().len() == 2);
     let stuck = sites.instances();
     assert_eq!(sites.body("/good/"), "good");
-    for pid in stuck {
-        wait_until("its end", || !process::runs(pid));
-    }
+    process::wait_for_ends(&stuck);
     for client in evil {
         let _ = client.join().expect("client");
     }
     assert_lacks(&sites.daemon.log(), "instances, and no more may be");
-    sites.end();
 }

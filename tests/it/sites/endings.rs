@@ -10,22 +10,12 @@ const LATER: &str = "def application(environ, start):\n    start('200 OK', [])\n
 
 #[test]
 fn others_finish_at_once_while_routers_see_to_those_who_wait() {
-    place_library();
     let daemon = Daemon::start(|dir| {
-        fs::create_dir(dir.join("apps")).expect("apps");
-        let plain = pool(
-            dir,
-            "plain",
-            "pm = \"static\"\nmax_children = 2\n",
-            concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
-        );
-        configuration(dir, "max = 1", "") + &plain
+        let php = PHP;
+        let settings = "pm = \"static\"\nmax_children = 2\n";
+        configuration(dir, "max = 1", "") + &pool(dir, "plain", settings, php)
     });
-    let mut sites = Sites {
-        nginx: Nginx::start(&Sites::location(&daemon), ""),
-        apps: daemon.dir.join("apps"),
-        daemon,
-    };
+    let mut sites = Sites::before(daemon);
     sites.daemon.write("hello.php", "<?php echo 'hello';");
     assert_eq!(sites.daemon.get("plain", "hello.php").body(), "hello");
     let workers = sites.daemon.wait_for_workers("plain", 2);
@@ -50,7 +40,7 @@ fn others_finish_at_once_while_routers_see_to_those_who_wait() {
     asked.expect("the socket is there until the end");
     let output = sites.forkyard(&["reload"]);
     assert_eq!(output.status.code(), Some(70));
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let errors = text_of(&output.stderr);
     assert_contains(&errors, "the daemon is ending");
     assert!(sites.daemon.workers("plain").is_empty());
 

@@ -129,7 +129,6 @@ fn whatever_is_free_in_a_group_is_lent() {
     taken.end();
     other.end();
     assert!(sites.body("/a/").trim().parse::<u64>().is_ok());
-    sites.end();
 }
 
 #[test]
@@ -144,7 +143,6 @@ fn a_member_that_is_made_later_is_found_when_somebody_takes() {
     taken.end();
     fs::remove_dir_all(root).expect("remove");
     until("it to be missed", || take(&sites.daemon, "late").err());
-    sites.end();
 }
 
 #[test]
@@ -185,5 +183,4 @@ fn the_groups_of_pools_that_come_and_go_do_so_with_them() {
     until("the other pool's", || take(&sites.daemon, "tools").ok()).end();
     run(&["pool", "remove", "two", "--immediate"]);
     assert!(take(&sites.daemon, "tools").is_err());
-    sites.end();
 }

@@ -88,17 +88,11 @@ fn made_anew(rate: &str) {
         add(&sites, name, 1, &files);
         becomes(&sites, &format!("/{name}/"), &said(1, "second"));
     }
-    sites.end();
 }
 
-#[test]
-fn what_another_user_makes_anew_never_runs_as_the_old_owner() {
-    made_anew("0");
-}
-
-#[test]
-fn nor_between_two_looks() {
-    made_anew("\"1h\"");
+tests! {
+    fn what_another_user_makes_anew_never_runs_as_the_old_owner() => made_anew("0");
+    fn nor_between_two_looks() => made_anew("\"1h\"");
 }
 
 #[test]
@@ -128,7 +122,6 @@ fn nor_what_the_owner_of_the_directory_above_renames() {
         &format!("mv {apps}/shop {apps}/mine; mv {apps}/old {apps}/shop"),
     );
     becomes(&sites, "/shop/", &said(0, "first the first one's"));
-    sites.end();
 }
 
 #[test]
@@ -158,7 +151,6 @@ fn a_directory_above_belongs_to_the_owner_or_to_root() {
     symlink(&root, &current).expect("link");
     let params = params.with("FORKYARD_APP_ROOT", &current.display().to_string());
     assert_eq!(sites.daemon.ask("sites", &params).body(), "shop");
-    sites.end();
 }
 
 fn replace(root: &Path, file: &str, text: &str, user: usize) {
@@ -185,7 +177,6 @@ fn a_start_up_file_of_another_owner_is_another_application() {
         replace(&root, "index.php", &code("third, and longer"), 1);
         becomes(&sites, "/shop/", &said(1, "third, and longer"));
         wait_until("the same instances", || sites.instances() == second);
-        sites.end();
     }
 }
 
@@ -209,7 +200,6 @@ fn a_look_retires_at_once_what_runs_as_the_old_owner() {
         .wait_for("is another directory now, or has another owner; its instances retire");
     sites.daemon.write("go", "");
     assert_eq!(busy.join().expect("an answer"), (200, "first".to_owned()));
-    sites.end();
 }
 
 #[test]
@@ -244,6 +234,5 @@ fn a_start_looks_again_when_it_has_become_the_user() {
             .daemon
             .wait_for("has been replaced, or has another owner, since forkyard inspected it");
         becomes(&sites, &format!("/{name}/"), &said(1, "second"));
-        sites.end();
     }
 }

@@ -25,5 +25,4 @@ fn applications_that_come_later_have_the_settings_of_the_start() {
     sites.daemon.wait_for_count("reload done", 1);
     sites.php("three", 0, "echo ini_get('user_agent');");
     wait_until("the new settings", || sites.body("/three/") == "after");
-    sites.end();
 }

@@ -50,5 +50,4 @@ fn of_a_hundred_applications_that_start_at_once_one_that_hangs_delays_none() {
     assert_eq!(status["book"]["waiting"], 0, "{status}");
     assert_eq!(sites.instances().len(), instances);
     assert_eq!(sites.body("/app1/"), "app1\n");
-    sites.end();
 }

@@ -70,7 +70,6 @@ fn an_instance_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
         assert!(process::runs(instance), "{modest} {instance}");
     }
     assert_contains(&sites.daemon.log(), "it uses more than memory_limit");
-    sites.end();
 }
 
 #[test]
@@ -92,7 +91,6 @@ fn the_status_shows_programs_that_speak_http() {
         "{table}"
     );
     wait_until("its end", || !process::runs(pid as u32));
-    sites.end();
 }
 
 #[test]
@@ -106,7 +104,6 @@ fn a_process_of_any_runtime_that_uses_more_memory_than_it_may_is_replaced() {
         ("node", "app.js", NODE),
         ("http", "serve.js", NODE),
     ];
-    place_library();
     let daemon = Daemon::start(|dir| {
         let one = |(kind, file, text): &(&str, &str, &str)| {
             let root = dir.join(kind);
@@ -186,7 +183,6 @@ fn no_request_begins_in_an_instance_that_was_found_to_use_more_than_it_may() {
         sites.add(kind, 0, &[(file, text)]);
         assert_short_lived(kind, || sites.body(&format!("/{kind}/")));
     }
-    sites.end();
 }
 
 #[test]
@@ -199,7 +195,6 @@ fn no_request_begins_in_a_worker_that_was_found_to_use_more_than_it_may() {
         ),
         ("ondemand", ""),
     ];
-    place_library();
     for (kind, file, text) in GROWING {
         let daemon = Daemon::start(|dir| {
             let root = dir.join(kind);

@@ -59,7 +59,7 @@ fn where_a_user_says_whose_a_file_is_nothing_runs_unless_the_operator_allows_it(
             sites.get(&format!("/{name}/")) == (200, USERS[0].1.to_string())
         });
     }
-    sites.end();
+    drop(sites);
     drop(mounts);
 }
 
@@ -77,6 +77,6 @@ fn a_nosuid_file_system_of_the_operator_s_is_as_any_other() {
         chown(path, Some(USERS[0].1), Some(USERS[0].1)).expect("chown");
     }
     assert_eq!(sites.body("/plain/"), USERS[0].1.to_string());
-    sites.end();
+    drop(sites);
     drop(mount);
 }

@@ -5,7 +5,6 @@ use super::Sites;
 use crate::support::prelude::*;
 
 fn the_old_instance_serves(runtime: &str) {
-    place_library();
     let sites = Sites::start("max = 4");
     let (file, text, start) = program(runtime);
     let own = format!("runtime = \"{runtime}\"\n{start}");
@@ -13,7 +12,7 @@ fn the_old_instance_serves(runtime: &str) {
     let restart = || {
         let output = sites.forkyard(&["restart", "--wait", root.to_str().expect("path")]);
         let text = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+        (output.status.code(), text_of(&text))
     };
     let ask = |label: &str| {
         let body = sites.body("/app/");
@@ -32,20 +31,10 @@ fn the_old_instance_serves(runtime: &str) {
     let (code, text) = restart();
     assert_eq!(code, Some(0), "{runtime}: {text}");
     ask(runtime);
-    sites.end();
 }
 
-#[test]
-fn a_node_program_that_ends_after_it_listens_does_not_take_over() {
-    the_old_instance_serves("node");
-}
-
-#[test]
-fn an_http_program_that_ends_after_it_listens_does_not_take_over() {
-    the_old_instance_serves("http");
-}
-
-#[test]
-fn a_fastcgi_program_that_ends_after_it_answers_does_not_take_over() {
-    the_old_instance_serves("fastcgi");
+tests! {
+    fn a_node_program_that_ends_after_it_listens_does_not_take_over() => the_old_instance_serves("node");
+    fn an_http_program_that_ends_after_it_listens_does_not_take_over() => the_old_instance_serves("http");
+    fn a_fastcgi_program_that_ends_after_it_answers_does_not_take_over() => the_old_instance_serves("fastcgi");
 }

@@ -217,7 +217,6 @@ fn each_refusal_has_an_id_and_a_report_for_the_owner() {
     assert_eq!(errors.len(), CASES.len(), "{errors:?}");
     let (status, body) = sites.get("/missing/");
     assert_eq!((status, body.as_str()), (404, "There is no such application.\n"));
-    sites.end();
 }
 
 #[test]
@@ -241,5 +240,4 @@ fn one_who_restarts_a_refused_application_is_told_the_id() {
     let (status, page) = sites.get("/typo/");
     assert_eq!(status, 503);
     assert!(page.contains(&id) && page.contains("max_instance"), "{page}");
-    sites.end();
 }

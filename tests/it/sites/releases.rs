@@ -27,7 +27,6 @@ fn own(path: &Path) {
 
 impl Shop {
     fn start(application: &'static Application, keys: &str, is_kept: bool) -> Shop {
-        place_library();
         let configure = |dir: &Path| {
             let root = dir.join("apps/shop");
             fs::create_dir_all(&root).expect("a directory");
@@ -253,8 +252,7 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
     fs::write(&script, broken).expect("a release");
     shop.assert_serves("1");
     let visitors = shop.visitors(&["/0", "/1", "/2", "/3", "/4"], 3, false);
-    let (code, text) = shop.deploy("2", &[]);
-    assert_eq!(code, 70, "{text}\n{}", shop.daemon.log());
+    let text = exited(70, shop.deploy("2", &[]));
     assert_contains(&text, " failed in ");
     assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
     assert_eq!(shop.link("current.next"), None);
@@ -288,15 +286,13 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
     shop.assert_serves("1");
     fs::create_dir(shop.root.join("releases/4")).expect("a directory");
     own(&shop.root.join("releases/4"));
-    let (code, text) = shop.deploy("4", &[]);
-    assert_eq!(code, 78, "{text}");
+    let text = exited(78, shop.deploy("4", &[]));
     assert_contains(&text, "nothing was changed");
     assert_contains(&text, "is no application");
     if is_root() {
         let other = shop.root.join("releases/3/wsgi.py");
         chown(&other, Some(USERS[1].1), None).expect("chown");
-        let (code, text) = shop.deploy("3", &[]);
-        assert_eq!(code, 78, "{text}");
+        let text = exited(78, shop.deploy("3", &[]));
         assert_contains(&text, "both must belong to the user");
     }
     shop.assert_serves("1");
@@ -324,13 +320,10 @@ fn a_deployment_in_the_middle_is_taken_back_replaced_or_outlives_the_router() {
     let before = visitors.seen("2 2 2");
     wait_until("answers of the new release", || visitors.seen("2 2 2") > before);
     let second = under_way("3");
-    let (code, text) = ended(first);
-    assert_eq!(code, 75, "{text}");
+    exited(75, ended(first));
     wait_until("answers of the newest release", || visitors.seen("3 3 3") > 0);
-    let (code, text) = shop.said(&["rollback", &shop.path("")]);
-    assert_eq!(code, 0, "{text}");
-    let (code, text) = ended(second);
-    assert_eq!(code, 70, "{text}");
+    exited(0, shop.said(&["rollback", &shop.path("")]));
+    let text = exited(70, ended(second));
     assert_contains(&text, "an operator asked for it");
     assert_eq!(shop.link("current").as_deref(), Some("releases/1"));
     shop.assert_serves("1");
@@ -361,8 +354,7 @@ fn requests_that_wait_for_the_release_before_are_served_by_the_next() {
     }
     let visitors = shop.visitors(&["/"], 6, false);
     wait_until("answers", || visitors.seen("1 1 1") > 3);
-    let (code, text) = shop.deploy("2", &["--wait"]);
-    assert_eq!(code, 0, "{text}\n{}", shop.daemon.log());
+    exited(0, shop.deploy("2", &["--wait"]));
     let before = visitors.seen("2 2 2");
     wait_until("answers of the new release", || {
         visitors.seen("2 2 2") > before + 6
@@ -415,11 +407,9 @@ fn the_release_in_service_is_deployed_again_and_then_the_next() {
 fn a_killed_master_and_an_upgrade_keep_the_release() {
     let shop = Shop::start(named("wsgi"), "", true);
     shop.assert_serves("1");
-    let (code, text) = shop.deploy("2", &["--wait"]);
-    assert_eq!(code, 0, "{text}");
+    exited(0, shop.deploy("2", &["--wait"]));
     shop.move_link("releases/3");
-    let (code, text) = shop.said(&["upgrade"]);
-    assert_eq!(code, 0, "{text}");
+    exited(0, shop.said(&["upgrade"]));
     wait_until("an answer", || shop.answer_at("") == "2 2 2");
     process::signal(shop.daemon.pid(), Signal::SIGKILL);
     wait_until("another master", || shop.daemon.said(&["status"]).0 == Some(0));

@@ -34,7 +34,6 @@ fn six_sleeping_requests_of_one_application_leave_another_its_answer() {
     for mut client in clients {
         assert_eq!(client.answer().expect("answer").body(), "slept");
     }
-    sites.end();
 }
 
 #[test]
@@ -49,5 +48,4 @@ fn a_reload_changes_the_reserve() {
     for mut client in clients {
         assert_eq!(client.answer().expect("answer").body(), "slept");
     }
-    sites.end();
 }

@@ -41,17 +41,11 @@ fn no_request_is_lost(is_rolling: bool) {
     let bad = answers.iter().find(|(status, _)| *status != 200);
     assert_eq!(bad, None, "{}", sites.daemon.log());
     assert_eq!(sites.body("/app/"), "the third");
-    sites.end();
 }
 
-#[test]
-fn a_blocking_restart_loses_no_request() {
-    no_request_is_lost(false);
-}
-
-#[test]
-fn a_rolling_restart_loses_no_request() {
-    no_request_is_lost(true);
+tests! {
+    fn a_blocking_restart_loses_no_request() => no_request_is_lost(false);
+    fn a_rolling_restart_loses_no_request() => no_request_is_lost(true);
 }
 
 fn gated(body: &str) -> String {
@@ -74,7 +68,6 @@ fn no_request_waits_for_a_restart_while_a_place_is_free() {
     }
     fs::write(root.join("go"), "").expect("go");
     wait_until("the new code", || sites.body("/app/") == "second");
-    sites.end();
 }
 
 #[test]
@@ -93,7 +86,6 @@ fn an_application_may_say_that_its_restarts_do_not_roll() {
     sites.daemon.wait_for("restarting");
     fs::write(root.join("go"), "").expect("go");
     assert_eq!(waits.join().expect("client"), (200, "second".to_owned()));
-    sites.end();
 }
 
 #[test]
@@ -103,7 +95,6 @@ fn a_restart_in_a_full_pool_has_requests_wait_for_the_new_code() {
     assert_eq!(sites.body("/app/"), "one");
     deploy(&root, "passenger_wsgi.py", &wsgi("second"));
     assert_eq!(sites.body("/app/"), "second");
-    sites.end();
 }
 
 fn node(body: &str) -> String {
@@ -138,7 +129,6 @@ fn a_rolling_restart_of_a_program_loses_no_request_and_broken_code_does_not_end_
     let bad = answers.iter().find(|(status, _)| *status != 200);
     assert_eq!(bad, None, "{}", sites.daemon.log());
     assert_eq!(sites.body("/app/"), "new code");
-    sites.end();
 }
 
 #[test]
@@ -156,5 +146,4 @@ fn broken_code_does_not_end_the_old_in_a_rolling_restart() {
     assert_eq!(bad, None, "{}", sites.daemon.log());
     deploy(&root, "passenger_wsgi.py", &wsgi("new code"));
     wait_until("the new code", || sites.body("/app/") == "new code");
-    sites.end();
 }

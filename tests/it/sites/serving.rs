@@ -30,7 +30,6 @@ fn applications_of_several_languages_and_users_share_a_socket() {
         let nobody = process::status_line(sites.companion("router"), "Uid").expect("status");
         assert!(!nobody.split_whitespace().any(|id| id == "0"), "{nobody}");
     }
-    sites.end();
 }
 
 #[test]
@@ -48,7 +47,6 @@ fn router_and_inspector_make_only_the_system_calls_that_they_need() {
         assert_eq!(process::status_line(pid, "Seccomp").as_deref(), Some("2"));
         assert_eq!(process::status_line(pid, "NoNewPrivs").as_deref(), Some("1"));
     }
-    sites.end();
 }
 
 #[test]
@@ -74,7 +72,6 @@ fn a_request_that_lasts_keeps_no_place_from_other_applications() {
     for (status, body) in load.end() {
         assert_eq!((status, body.as_str()), (200, "busy"), "{}", sites.daemon.log());
     }
-    sites.end();
 }
 
 #[test]
@@ -96,7 +93,6 @@ fn idle_instances_go_to_sleep_and_the_limit_holds() {
     assert!(most.iter().all(|count| *count <= 2), "{most:?}");
     wait_until("all to sleep", || sites.instances().is_empty());
     assert_eq!(sites.body("/a/"), "a\n");
-    sites.end();
 }
 
 #[test]
@@ -111,7 +107,6 @@ fn an_application_that_is_taken_away_is_no_longer_there() {
     });
     assert_eq!(status, 404);
     wait_until("its instances to end", || sites.instances().is_empty());
-    sites.end();
 }
 
 #[test]
@@ -130,7 +125,6 @@ fn what_cannot_be_started_is_said_with_a_name_for_the_error() {
     let errors = status["errors"].as_array().expect("errors");
     assert!(errors.iter().any(|error| error["id"] == id.as_str()), "{status}");
     assert!(sites.instances().is_empty());
-    sites.end();
 }
 
 fn explained(sites: &Sites, body: &str) -> String {
@@ -141,7 +135,7 @@ fn explained(sites: &Sites, body: &str) -> String {
     );
     assert!(sites.daemon.wait_for(&format!("(error {id})")).contains("sites"));
     let output = sites.forkyard(&["error", id]);
-    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    text_of(&[output.stdout, output.stderr].concat())
 }
 
 #[test]
@@ -164,14 +158,12 @@ fn a_start_that_is_refused_has_a_report_of_its_own() {
         chown(&changed, Some(33), Some(33)).expect("chown");
     }
     let second = until("a start after the first is forgiven", || {
-        let (status, body) = sites.get("/broken/");
-        assert_eq!(status, 503, "{body}");
+        let body = exited(503, sites.get("/broken/"));
         (body != first).then_some(body)
     });
     let said = explained(&sites, &second);
     assert_contains(&said, "access log");
     assert_contains(&said, "/apps/broken");
-    sites.end();
 }
 
 /// Instances of killed routers ignore the order to leave, so there are more than the limit.
@@ -208,7 +200,7 @@ fn an_order_that_is_denied_has_an_id_for_its_visitors() {
             process::signal(pid, Signal::SIGCONT);
         }
         wait_until("a place", || sites.get("/three/") == (200, "three".to_owned()));
-        sites.end();
+        drop(sites);
         let said = denied?;
         assert_contains(&said, "there are 2 instances, and no more may be");
         Ok(())
@@ -223,11 +215,9 @@ fn where_visitors_may_see_it_the_report_is_what_they_get() {
         0,
         &[("passenger_wsgi.py", "import nothing_of_that_name\n")],
     );
-    let (status, page) = sites.get("/broken/");
-    assert_eq!(status, 503, "{page}");
+    let page = exited(503, sites.get("/broken/"));
     assert_contains(&page, "<html");
     assert_contains(&page, "nothing_of_that_name");
-    sites.end();
 }
 
 #[test]
@@ -250,7 +240,6 @@ fn requests_cost_the_master_nothing() {
         is_free
     });
     assert!(is_free, "{seen:?}");
-    sites.end();
 }
 
 #[test]
@@ -269,7 +258,7 @@ fn a_program_that_does_not_stay_up_is_failing() {
         .find(|word| word.len() == 8)
         .unwrap_or_else(|| panic!("no id: {body}"));
     let report = sites.forkyard(&["error", id]);
-    let report = String::from_utf8_lossy(&report.stdout).into_owned();
+    let report = text_of(&report.stdout);
     assert!(
         report.contains("does not stay up: Error: no database"),
         "{body} {report}"
@@ -285,5 +274,4 @@ fn a_program_that_does_not_stay_up_is_failing() {
     wait_until("the application", || {
         sites.get("/shop/") == (200, "well".to_owned())
     });
-    sites.end();
 }

@@ -38,7 +38,6 @@ fn starts_of_one_user_that_hang_leave_another_its_first_answer() {
     for (mut client, _) in hanging {
         assert_eq!(client.answer().expect("answer").body(), "late");
     }
-    sites.end();
 }
 
 const WAITING: &str = "import os, time\ndef application(environ, start_response):\n    \
@@ -79,7 +78,6 @@ fn a_user_who_has_all_places_leaves_the_next_that_is_free_to_another() {
     for mut client in late {
         assert_eq!(client.answer().expect("answer").body(), "late");
     }
-    sites.end();
 }
 
 #[test]
@@ -114,7 +112,6 @@ fn connections_of_one_user_leave_descriptors_to_another() {
         }
     }
     assert!(slept > 10 && refused > 10, "{slept} {refused}");
-    sites.end();
 }
 
 #[test]
@@ -129,5 +126,4 @@ fn roots_that_are_not_there_are_some_lines_of_the_log() {
             .count()
     };
     assert_eq!(lines(&sites.daemon.log()), 10);
-    sites.end();
 }

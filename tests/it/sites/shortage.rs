@@ -55,5 +55,4 @@ fn a_connection_that_the_kernel_does_not_let_pass_waits_and_costs_no_instance() 
         assert_eq!(answer, (200, first.clone()), "{}", sites.daemon.log());
     });
     assert_eq!(sites.body("/shop/"), first);
-    sites.end();
 }

@@ -161,5 +161,4 @@ fn many_applications_under_one_socket() {
     assert!(most <= MAX + 1, "{most} instances");
     assert!(requests > 100, "only {requests} requests");
     wait_until("all to sleep", || sites.instances().is_empty());
-    sites.end();
 }

@@ -2,7 +2,7 @@
 
 use super::{USERS, configuration};
 use crate::it::runtimes::fastcgi_programs::compiled;
-use crate::it::rust_handler::handlers;
+use crate::it::rust_handler::example;
 use crate::support::prelude::*;
 
 /// An application that answers `pid=PID`. On request it writes `a line of it` to standard error, or its pid into the
@@ -259,7 +259,6 @@ impl Table {
     }
 
     pub(super) fn start_with(limits: &str, pm: &str, manners: &[bool]) -> Table {
-        place_library();
         let pools = |dir: &Path, is_rust: bool| {
             let (apps, alone) = (dir.join("apps"), dir.join(ALONE));
             let mut text = String::new();
@@ -280,15 +279,8 @@ impl Table {
         };
         let applications = format!("max = 30\n{limits}");
         let daemon = Daemon::start(|dir| configuration(dir, &applications, "") + &pools(dir, false));
-        let directory = crate::support::daemon::directory();
-        let dir = directory.path().to_owned();
-        let control = with_control(&dir);
-        fs::write(dir.join("forkyard.toml"), control + &pools(&dir, true)).expect("configuration");
-        let mut program = Command::new(handlers());
-        program.arg(dir.join("forkyard.toml"));
-        let mut handlers = Daemon::launch(&dir, program);
-        handlers.keep(directory);
-        handlers.wait_for("ready to handle connections");
+        let configure = |dir: &Path| with_control(dir) + &pools(dir, true);
+        let handlers = Daemon::start_by(configure, |dir| example("handlers", dir));
         Table { daemon, handlers }
     }
 
@@ -465,7 +457,6 @@ fn start_up_files_are_the_same_in_every_kind_of_pool() {
         ("node", "server.js", NODE),
         ("node", "index.js", NODE),
     ];
-    place_library();
     let name = |runtime: &str, file: &str| format!("{runtime}-{}", file.replace('.', "-"));
     let daemon = Daemon::start(|dir| {
         let apps = dir.join("apps");

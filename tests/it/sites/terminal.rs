@@ -56,5 +56,4 @@ fn what_a_tenant_chose_is_shown_and_not_obeyed() {
     assert_contains(&log, "broke");
     let odd = log.chars().find(|c| is_control(*c) && !matches!(c, '\n' | '\t'));
     assert_eq!(odd, None, "{log}");
-    sites.end();
 }

@@ -41,7 +41,6 @@ fn a_router_or_inspector_that_is_stopped_is_replaced() {
         });
         assert_eq!(sites.body("/app/"), "app\n");
     }
-    sites.end();
 }
 
 #[test]
@@ -70,7 +69,6 @@ fn no_application_runs_as_the_user_of_the_router() {
     wait_until("its owner's application", || {
         sites.get("/app/") == (200, "33\n".to_owned())
     });
-    sites.end();
 }
 
 #[test]
@@ -109,12 +107,11 @@ fn what_an_application_preloads_never_runs_as_root() {
         assert_eq!(sites.body(&format!("/{name}/")).trim(), "hello", "{name}");
     }
     let user = USERS[0].1.to_string();
-    let seen = fs::read_to_string(&notes).expect("notes");
+    let seen = read_file(&notes);
     assert!(
         seen.lines().count() > 0 && seen.lines().all(|line| line == user),
         "{seen}"
     );
-    sites.end();
 }
 
 #[test]
@@ -141,7 +138,6 @@ fn a_mistake_is_told_to_the_operator_and_serves_once_it_is_corrected() {
     wait_until("the application", || {
         sites.get("/shop/") == (200, "shop".to_owned())
     });
-    sites.end();
 }
 
 /// Bodies of two requests on one connection; `None` if it closed early.
@@ -169,7 +165,6 @@ fn where_users_are_not_switched_all_run_as_one_and_connections_are_kept() {
     wait_until("the owner", || {
         twice(&sites, "shop") == [Some(owner.clone()), None]
     });
-    sites.end();
 }
 
 #[test]
@@ -192,11 +187,10 @@ fn an_application_of_roots_is_refused_or_runs_as_the_default_user() {
         root.display()
     );
     wait_until("the reason", || sites.daemon.log().contains(&reason));
-    sites.end();
+    drop(sites);
     let sites = Sites::start("max = 2\ndefault_user = \"www-data\"");
     of_root(&sites);
     assert_eq!(sites.body("/rooted/"), USERS[0].1.to_string());
-    sites.end();
 }
 
 #[test]
@@ -229,7 +223,6 @@ fn an_interpreter_of_another_member_of_the_group_is_not_run() {
     wait_until("the application", || {
         sites.get("/shop/") == (200, USERS[0].1.to_string())
     });
-    sites.end();
 }
 
 #[test]
@@ -249,9 +242,7 @@ fn a_look_for_which_there_is_no_process_is_no_refusal() {
         assert!(prlimit.status().expect("prlimit").success());
     };
     limit("0:");
-    let (status, body) = sites.get("/shop/");
-    assert_eq!(status, 503, "{body}");
+    exited(503, sites.get("/shop/"));
     limit("4000:");
     assert_eq!(sites.body("/shop/"), "shop");
-    sites.end();
 }

@@ -102,5 +102,4 @@ fn starts_under_way_are_shown_with_their_step_and_how_long_they_last() {
         let none = status["starting"].as_array().is_some_and(Vec::is_empty);
         none.then(|| assert_eq!(status["book"]["waiting"], 0))
     });
-    sites.end();
 }

@@ -67,5 +67,4 @@ fn instances_are_shown_with_the_version_that_they_were_started_from() {
         sites.body("/app/");
         versions(&sites) == BTreeSet::from(["v2".to_owned()])
     });
-    sites.end();
 }

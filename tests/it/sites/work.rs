@@ -81,7 +81,6 @@ fn what_the_document_shows_is_done_and_its_header_is_not_seen() {
         wait_for_lines(&root, 2);
     });
     assert_lacks(&sites.daemon.log(), "failed");
-    sites.end();
 }
 
 #[test]
@@ -118,7 +117,6 @@ fn one_instance_at_a_time_works_and_requests_go_to_the_others() {
     let load = Load::start(sites.nginx.port, &["/app/"], 3);
     load.wait_for_body(&pid.to_string());
     load.end();
-    sites.end();
 }
 
 #[test]
@@ -132,7 +130,6 @@ fn a_request_waits_for_the_only_instance_that_there_may_be() {
     wait_until("a request that waits", || sites.status()["book"]["waiting"] == 1);
     fs::write(root.join("go"), "").expect("go");
     assert_eq!(waits.join().expect("client"), (200, pid));
-    sites.end();
 }
 
 #[test]
@@ -157,7 +154,6 @@ fn work_that_fails_is_logged_and_the_instance_serves_on() {
             assert_eq!(sites.body(&format!("/{name}/")), pid);
         }
     }
-    sites.end();
 }
 
 #[test]
@@ -175,7 +171,6 @@ fn an_instance_whose_work_does_not_end_is_replaced() {
     wait_until("the next one's work", || {
         lines(&root).contains(&format!("end {next}"))
     });
-    sites.end();
 }
 
 #[test]
@@ -198,5 +193,4 @@ fn the_next_router_hears_who_has_asked() {
     });
     let expected = [&first, &second].map(|pid| [format!("begin {pid}"), format!("end {pid}")]);
     assert_eq!(lines(&root), expected.concat());
-    sites.end();
 }

@@ -114,7 +114,6 @@ fn php_applications_have_workers_of_one_zygote_as_their_owners_and_an_opcache_ea
         Some(())
     });
     assert_ne!(only_zygote(&sites), zygote);
-    sites.end();
 }
 
 #[test]
@@ -141,7 +140,6 @@ fn php_applications_have_preloaders_of_their_own_where_no_zygote_can_be_had() {
         names.sort_unstable();
         names == ["sites:blog", "sites:shop"]
     });
-    sites.end();
 }
 
 #[test]
@@ -156,5 +154,4 @@ fn php_applications_have_preloaders_of_their_own_if_the_pool_says_so() {
             .collect::<Vec<_>>(),
         ["sites:shop"]
     );
-    sites.end();
 }

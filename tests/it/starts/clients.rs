@@ -38,7 +38,6 @@ fn refusals_are_in_the_access_log() {
         "ping.path = \"/ping\"\naccess = {{ log = \"LOG\", format = \"{FORMAT}\", suppress_path = [\"/ping\"] }}\n"
     );
     let log = directory();
-    make_writable(log.path());
     let path = log.path().join("access.log");
     let settings = settings.replace("LOG", &path.display().to_string());
     let broken = Broken::start("wsgi", "wsgi.py", "import nothing\n", &settings, "");

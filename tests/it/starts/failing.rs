@@ -246,7 +246,7 @@ fn failures_are_counted_as_long_as_there_is_a_pool_of_the_name() {
     let before = count("www").expect("a count");
     assert!(before > 0);
     let config = broken.daemon.dir.join("forkyard.toml");
-    let text = fs::read_to_string(&config).expect("read");
+    let text = read_file(&config);
     let reload = |text: &str| {
         fs::write(&config, text).expect("write");
         said(&["reload"])

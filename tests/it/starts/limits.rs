@@ -37,7 +37,7 @@ fn a_reload_calls_a_start_off() {
     let pid = starts(&broken);
     fs::write(broken.root.path().join("wsgi.py"), WELL_WSGI).expect("write");
     let config = broken.daemon.dir.join("forkyard.toml");
-    let text = fs::read_to_string(&config).expect("read");
+    let text = read_file(&config);
     fs::write(&config, text.replace("max_children = 2", "max_children = 3")).expect("write");
     broken.daemon.signal(Signal::SIGUSR2);
     wait_until("the old preloader to be gone", || !process::runs(pid));

@@ -58,37 +58,18 @@ impl Drop for Group {
 
 fn start(group: &Group, application: &str, files: &[(&str, &str)]) -> Broken {
     let root = folder(files);
-    let dir = directory();
-    let temporary = dir.path().join("tmp");
-    fs::create_dir(&temporary).expect("mkdir");
-    make_writable(&temporary);
     let application = format!("root = \"{}\"\n{application}", root.path().display());
-    let text = with_control(dir.path())
-        + &pool(
-            dir.path(),
-            "www",
-            "pm = \"ondemand\"\nmax_children = 1\n",
-            &application,
-        );
-    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let mut command = Command::new("/bin/sh");
-    let daemon = env!("CARGO_BIN_EXE_forkyard");
-    let config = dir.path().join("forkyard.toml");
-    command.args([
-        "-c",
-        &group.joining(&format!("{daemon} run -c {}", config.display())),
-    ]);
-    command.env("TMPDIR", &temporary);
-    let mut daemon = Daemon::launch(dir.path(), command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
-    let descriptors = super::descriptors(daemon.pid());
-    Broken {
-        daemon,
-        root,
-        temporary,
-        descriptors,
-    }
+    let settings = "pm = \"ondemand\"\nmax_children = 1\n";
+    let configure = |dir: &Path| with_control(dir) + &pool(dir, "www", settings, &application);
+    Broken::start_by(root, configure, |dir, temporary| {
+        let daemon = env!("CARGO_BIN_EXE_forkyard");
+        let run = format!("{daemon} run -c {}/forkyard.toml", dir.display());
+        let mut command = Command::new("/bin/sh");
+        command
+            .args(["-c", &group.joining(&run)])
+            .env("TMPDIR", temporary);
+        command
+    })
 }
 
 fn assert_told(broken: &Broken, id: &str) {

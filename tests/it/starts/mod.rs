@@ -31,6 +31,13 @@ pub fn work_directories(temporary: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// The command of a daemon that has another temporary directory.
+fn below(dir: &Path, temporary: &Path) -> Command {
+    let mut command = forkyard(&["run"], dir);
+    command.env("TMPDIR", temporary);
+    command
+}
+
 struct Broken {
     daemon: Daemon,
     root: tempfile::TempDir,
@@ -40,15 +47,9 @@ struct Broken {
 
 impl Broken {
     fn start(runtime: &str, file: &str, source: &str, settings: &str, application: &str) -> Broken {
-        place_library();
         let root = directory();
-        make_writable(root.path());
         let source = source.replace("ROOT", &root.path().display().to_string());
         fs::write(root.path().join(file), source).expect("the application");
-        let dir = directory();
-        let temporary = dir.path().join("tmp");
-        fs::create_dir(&temporary).expect("mkdir");
-        make_writable(&temporary);
         let place = root.path().display();
         let application = application.replace("ROOT", &place.to_string());
         let application = format!("runtime = \"{runtime}\"\nroot = \"{place}\"\n{application}");
@@ -56,25 +57,30 @@ impl Broken {
             true => settings.to_owned(),
             false => format!("pm = \"ondemand\"\nmax_children = 2\n{settings}"),
         };
-        let text = with_control(dir.path()) + &pool(dir.path(), "www", &settings, &application);
-        fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-        let mut command = forkyard(&["run"], dir.path());
-        command.env("TMPDIR", &temporary);
-        let mut daemon = Daemon::launch(dir.path(), command);
-        daemon.keep(dir);
-        daemon.wait_for("ready to handle connections");
-        let descriptors = descriptors(daemon.pid());
+        let configure = |dir: &Path| with_control(dir) + &pool(dir, "www", &settings, &application);
+        Broken::start_by(root, configure, below)
+    }
+
+    /// Starts a daemon by a command that has a temporary directory, the second argument.
+    fn start_by(
+        root: TempDir,
+        configure: impl FnOnce(&Path) -> String,
+        command: impl FnOnce(&Path, &Path) -> Command,
+    ) -> Broken {
+        let daemon = Daemon::start_by(configure, |dir| {
+            make_folder(&dir.join("tmp"));
+            command(dir, &dir.join("tmp"))
+        });
         Broken {
-            daemon,
             root,
-            temporary,
-            descriptors,
+            temporary: daemon.dir.join("tmp"),
+            descriptors: descriptors(daemon.pid()),
+            daemon,
         }
     }
 
     fn ask(&self) -> Answer {
-        let params = Params::get(&self.daemon.dir, "x", "");
-        self.daemon.ask("www", &params)
+        self.daemon.get("www", "x")
     }
 
     fn refused(&self) -> String {

@@ -24,7 +24,7 @@ fn what_a_start_leaves_behind_is_looked_for_in_parts() {
     assert_eq!(others().filter(is_left).count(), 0);
     process::signal(strace.id(), Signal::SIGINT);
     process::wait(&mut strace, "strace's end");
-    let trace = fs::read_to_string(trace).expect("trace");
+    let trace = read_file(trace);
     let turns = trace.split("epoll_wait(");
     let looks: Vec<usize> = turns.map(|turn| turn.matches("/stat\"").count()).collect();
     let most = looks.iter().max().copied().unwrap_or_default();

@@ -13,10 +13,8 @@ fn status(daemon: &Daemon) -> (Value, String) {
 
 #[test]
 fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
-    place_library();
     for (pm, is_link) in [("static", false), ("ondemand", false), ("ondemand", true)] {
         let root = directory();
-        make_writable(root.path());
         let code = format!("import only_there\n{WELL_WSGI}");
         fs::write(root.path().join("wsgi.py"), code).expect("write");
         let application = application_in("wsgi", root.path(), "");
@@ -25,17 +23,10 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
             let pm = format!("pm = \"{pm}\"\nmax_children = 1\n");
             global + &pool(dir, "www", &pm, &application)
         });
-        let ask = || {
-            let params = Params::get(&daemon.dir, "x", "");
-            daemon.ask("www", &params).text()
-        };
+        let ask = || daemon.get("www", "x").text();
         wait_until("a refusal", || ask().starts_with("Status: 503 "));
         let (error, shown) = status(&daemon);
-        assert_eq!(
-            (&error["refusing"], &error["is_over"]),
-            (&true.into(), &false.into()),
-            "{error}"
-        );
+        assert_has(&error, json!({"refusing": true, "is_over": false}));
         assert_contains(&shown, " ago, requests are refused: ");
         let place = match is_link {
             true => daemon.dir.join("environment"),
@@ -52,11 +43,7 @@ fn a_virtual_environment_that_is_made_after_a_failed_start_is_used() {
         }
         wait_until("an answer", || ask().ends_with("well"));
         let (error, shown) = status(&daemon);
-        assert_eq!(
-            (&error["refusing"], &error["is_over"]),
-            (&false.into(), &true.into()),
-            "{error}"
-        );
+        assert_has(&error, json!({"refusing": false, "is_over": true}));
         assert_contains(&shown, " ago, over: the pool serves: ");
     }
 }

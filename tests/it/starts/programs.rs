@@ -44,7 +44,7 @@ fn fails_and_heals(runtime: &str, file: &str, source: &str, pm: &str, applicatio
     let health = || forkyard_at(&broken.daemon, &["health", "--ready"]);
     wait_until("the health to say so", || {
         broken.ask();
-        let said = String::from_utf8_lossy(&health().stderr).into_owned();
+        let said = text_of(&health().stderr);
         said.contains("www: failing") && said.contains("the database is down")
     });
     let count = |delay: &str| broken.daemon.log().matches(&format!(" in {delay} s")).count();

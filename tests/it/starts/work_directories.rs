@@ -1,6 +1,6 @@
 //! Work directories of a killed master, and the process that removes them.
 
-use super::{Broken, work_directories};
+use super::{Broken, below, work_directories};
 use crate::support::prelude::*;
 
 const FILLS: &str = "import os, time\nplace = os.environ['FORKYARD_SPAWN_WORK_DIR']\n\
@@ -26,20 +26,7 @@ fn wait_until_full(broken: &Broken) -> PathBuf {
 }
 
 fn another(temporary: &Path) -> Daemon {
-    let dir = directory();
-    let text = pool(
-        dir.path(),
-        "www",
-        "pm = \"static\"\nmax_children = 1\n",
-        concat!("runtime = \"php\"\nversion = \"", env!("FORKYARD_PHP"), "\"\n"),
-    );
-    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let mut command = forkyard(&["run"], dir.path());
-    command.env("TMPDIR", temporary);
-    let mut daemon = Daemon::launch(dir.path(), command);
-    daemon.keep(dir);
-    daemon.wait_for("ready to handle connections");
-    daemon
+    Daemon::start_by(|dir| php_pool(dir, "", ""), |dir| below(dir, temporary))
 }
 
 #[test]
@@ -72,9 +59,7 @@ fn what_a_killed_master_has_left_is_removed_by_the_next() {
 #[test]
 fn root_s_daemons_have_their_work_directories_in_run() {
     skip_if!(needs_root());
-    place_library();
     let dir = directory();
-    make_writable(dir.path());
     let application = application_in("wsgi", dir.path(), "");
     write_file(
         dir.path().join("wsgi.py"),
@@ -83,17 +68,14 @@ fn root_s_daemons_have_their_work_directories_in_run() {
             FILLS.replace("COUNT", "1")
         ),
     );
-    let text = pool(
-        dir.path(),
-        "www",
-        "pm = \"ondemand\"\nmax_children = 1\n",
-        &application,
+    let settings = "pm = \"ondemand\"\nmax_children = 1\n";
+    write_file(
+        dir.path().join("forkyard.toml"),
+        pool(dir.path(), "www", settings, &application),
     );
-    fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let mut command = forkyard(&["run"], dir.path());
     command.env_remove("TMPDIR");
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::launch(dir.path(), command).ready();
     let _client = daemon.send("www", &Params::get(dir.path(), "x", ""));
     let place = until("a work directory", || {
         let place = PathBuf::from(fs::read_to_string(dir.path().join("where")).ok()?);

@@ -1,6 +1,6 @@
 //! The web process starts, is replaced, and ends.
 
-use super::{Place, Site, TRANSPORTS, Transport, configuration, prepare, web_processes};
+use super::{Place, Site, TRANSPORTS, Transport, configuration, start_by, web_processes};
 use crate::it::upgrade;
 use crate::support::prelude::*;
 
@@ -40,7 +40,6 @@ fn a_daemon_of_an_ordinary_user_has_numbers_too() {
         return;
     }
     let dir = directory();
-    prepare(dir.path());
     let user = nix::unistd::User::from_name("www-data")
         .expect("users")
         .expect("www-data");
@@ -48,10 +47,8 @@ fn a_daemon_of_an_ordinary_user_has_numbers_too() {
     let place = Place::Unix(dir.path().join("web.sock"));
     let text = configuration(dir.path(), &place, 1).replace("user = \"www-data\"\n", "");
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-    let mut command = forkyard(&["run"], dir.path());
-    command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    let command = as_user(forkyard(&["run"], dir.path()), user.uid.as_raw());
+    let _daemon = Daemon::launch(dir.path(), command).ready();
     place.wait_for("/health/ready", 200);
     assert_eq!(place.get("/metrics").status, 200);
     let data = fs::metadata(dir.path().join("web.sock")).expect("the socket");
@@ -149,17 +146,7 @@ fn a_lost_socket_file_is_made_again_by_a_reload() {
 #[test]
 fn an_upgrade_loses_no_client() {
     each(TRANSPORTS, |transport| {
-        let dir = directory();
-        prepare(dir.path());
-        let place = Place::new(transport, dir.path());
-        let text = configuration(dir.path(), &place, 1);
-        fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
-        upgrade::install(dir.path());
-        let mut command = Command::new(upgrade::program(dir.path()));
-        command.args(["run", "-c"]).arg(dir.path().join("forkyard.toml"));
-        let daemon = Daemon::launch(dir.path(), command);
-        daemon.wait_for("ready to handle connections");
-        place.wait_for("/health/ready", 200);
+        let (daemon, place) = start_by(transport, 1, upgrade::installed);
         daemon.wait_for_workers("www", 1);
         let is_over = Arc::new(AtomicBool::new(false));
         let asker = std::thread::spawn({
@@ -182,7 +169,7 @@ fn an_upgrade_loses_no_client() {
                 let now = web_processes(daemon.pid());
                 now.len() == 1 && (round == 2 || now != before)
             });
-            upgrade::install(dir.path());
+            upgrade::install(&daemon.dir);
         }
         is_over.store(true, Ordering::SeqCst);
         assert!(asker.join().expect("all answers") > 2);
@@ -192,16 +179,7 @@ fn an_upgrade_loses_no_client() {
 #[test]
 fn the_next_master_goes_on_at_the_address() {
     each(TRANSPORTS, |transport| {
-        let mut place = None;
-        let daemon = Daemon::start_kept(|dir| {
-            prepare(dir);
-            let own = Place::new(transport, dir);
-            let text = configuration(dir, &own, 1);
-            place = Some(own);
-            text
-        });
-        let place = place.expect("an address");
-        place.wait_for("/health/ready", 200);
+        let (daemon, place) = start_by(transport, 1, |dir| forkyard(&["run", "--keeper"], dir));
         let master = daemon.kept_master();
         let before = web_processes(master);
         crate::it::keeper::until_known(daemon.pid(), 1);

@@ -13,10 +13,7 @@ fn a_thousand_pools_are_one_scrape() {
     let daemon = Daemon::start(|dir| {
         let own = Place::new(super::Transport::Unix, dir);
         let pools = (0..POOLS).map(|number| {
-            let application = format!(
-                "runtime = \"php\"\nversion = {:?}\npreloader = \"zygote\"\n",
-                env!("FORKYARD_PHP")
-            );
+            let application = format!("{PHP}preloader = \"zygote\"\n");
             pool(
                 dir,
                 &format!("p{number}"),

@@ -152,21 +152,9 @@ struct Site {
 
 impl Site {
     fn start(transport: Transport, workers: u32) -> Site {
-        let mut place = None;
-        let daemon = Daemon::start(|dir| {
-            let own = Place::new(transport, dir);
-            let text = configuration(dir, &own, workers);
-            place = Some(own);
-            text
-        });
-        let site = Site {
-            daemon,
-            place: place.expect("an address"),
-        };
-        prepare(&site.daemon.dir);
-        site.daemon.write("a.php", "<?php echo 'a';");
-        site.place.wait_for("/health/ready", 200);
-        site
+        let (daemon, place) = start_by(transport, workers, |dir| forkyard(&["run"], dir));
+        daemon.write("a.php", "<?php echo 'a';");
+        Site { daemon, place }
     }
 
     /// Sends requests that last until [`Site::release`].
@@ -203,8 +191,14 @@ fn web_processes(master: u32) -> Vec<u32> {
     all
 }
 
-fn prepare(dir: &Path) {
-    make_writable(dir);
+/// Starts a daemon by a command, and waits until it answers at its address.
+fn start_by(transport: Transport, workers: u32, command: impl FnOnce(&Path) -> Command) -> (Daemon, Place) {
+    let mut place = None;
+    let configure = |dir: &Path| configuration(dir, place.insert(Place::new(transport, dir)), workers);
+    let daemon = Daemon::start_by(configure, command);
+    let place = place.expect("an address");
+    place.wait_for("/health/ready", 200);
+    (daemon, place)
 }
 
 fn configuration(dir: &Path, place: &Place, workers: u32) -> String {

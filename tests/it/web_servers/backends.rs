@@ -116,7 +116,6 @@ impl Backends {
 
 fn fpm(program: &str, workers: u32) -> (Fpm, Backend) {
     let directory = directory();
-    make_writable(directory.path());
     let path = directory.path().display();
     let port = free_port();
     let user = if is_root() {

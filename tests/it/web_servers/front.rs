@@ -69,7 +69,6 @@ impl Front {
 
     pub(super) fn lighttpd(example: &str, backends: &Backends) -> Front {
         let dir = directory();
-        make_writable(dir.path());
         let path = dir.path().display();
         let (ports, sites) = sites(example, backends);
         let user = if is_root() {

@@ -242,15 +242,11 @@ fn start(preloader: &str) -> Daemon {
         });
         pools.collect::<String>()
     };
-    let dir = directory();
-    fs::write(dir.path().join("forkyard.toml"), configure(dir.path())).expect("configuration");
-    make_writable(dir.path());
-    let mut command = forkyard(&["run"], dir.path());
-    command.env("OF_THE_MASTER", "passed-on");
-    let mut daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
-    daemon.keep(dir);
-    daemon
+    Daemon::start_by(configure, |dir| {
+        let mut command = forkyard(&["run"], dir);
+        command.env("OF_THE_MASTER", "passed-on");
+        command
+    })
 }
 
 #[test]
@@ -272,7 +268,7 @@ fn every_setting_of_a_pool_has_the_same_effect_with_an_own_preloader_and_with_a_
                 Client::connect(&daemon.socket(row.name)).and_then(|mut client| client.request(&params, b""));
             let answer = answer.expect("answer");
             if answer.body() != row.expected {
-                let errors = String::from_utf8_lossy(&answer.stderr).into_owned();
+                let errors = text_of(&answer.stderr);
                 wrong.push(format!(
                     "{preloader} {}: {:?}, not {:?} {errors}",
                     row.name,

@@ -112,7 +112,7 @@ fn opcaches_lock_is_a_pools_own() {
 
 fn has(pid: u32, text: &[u8]) -> bool {
     let memory = File::open(format!("/proc/{pid}/mem")).expect("memory");
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let maps = read_file(format!("/proc/{pid}/maps"));
     let mut places = maps.lines().filter_map(|line| {
         let (range, rest) = line.split_once(' ')?;
         let (start, end) = range.split_once('-')?;
@@ -202,7 +202,7 @@ fn a_hostile_script_gets_at_nothing_of_another_pool_or_the_zygote() {
 #[test]
 fn neither_zygote_nor_worker_has_a_descriptor_of_another_pools() {
     let daemon = start(STATIC, "");
-    let sockets = fs::read_to_string("/proc/net/unix").expect("sockets");
+    let sockets = read_file("/proc/net/unix");
     let listening = |pool: &str| {
         let path = daemon.socket(pool).display().to_string();
         let mut own = sockets
@@ -236,7 +236,7 @@ fn neither_zygote_nor_worker_has_a_descriptor_of_another_pools() {
 }
 
 fn layout(pid: u32) -> Vec<String> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps");
+    let maps = read_file(format!("/proc/{pid}/maps"));
     let names = ["/libc.so", "/libphp", "/memfd:forkyard php code"];
     let libraries = maps
         .lines()

@@ -1,7 +1,7 @@
 //! While requests come: other programs take over, masters and zygotes are killed.
 
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, two, user};
-use crate::it::upgrade::{install, program};
+use crate::it::upgrade::{install, installed};
 use crate::support::prelude::*;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
@@ -83,15 +83,8 @@ fn configure(dir: &Path) -> String {
 
 #[test]
 fn upgrades_under_load_lose_no_request_and_each_program_has_a_zygote_of_its_own() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
-    make_writable(&path);
-    install(&path);
-    let mut command = Command::new(program(&path));
-    command.args(["run", "-c"]).arg(path.join("forkyard.toml"));
-    let daemon = Daemon::launch(&path, command);
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_by(configure, installed);
+    let path = daemon.dir.clone();
     daemon.write("code.php", CODE);
     daemon.write("pid.php", "<?php echo getmypid(), ' ', posix_getuid();");
     daemon.wait_for_workers("a", 2);
@@ -118,11 +111,8 @@ fn upgrades_under_load_lose_no_request_and_each_program_has_a_zygote_of_its_own(
 
 #[test]
 fn masters_killed_under_load_lose_no_request() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    fs::write(path.join("forkyard.toml"), configure(&path)).expect("configuration");
-    let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
-    daemon.wait_for("ready to handle connections");
+    let daemon = Daemon::start_kept(configure);
+    let path = daemon.dir.clone();
     daemon.write("code.php", CODE);
     let load = Load::start(&path, &["a", "b"]);
     load.wait_for(50);

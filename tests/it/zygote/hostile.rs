@@ -10,7 +10,6 @@ const ALMIGHTY: &str =
 fn start() -> Daemon {
     let daemon =
         Daemon::start(|dir| member(dir, "a", STATIC, ALMIGHTY, "") + &member(dir, "b", STATIC, ALMIGHTY, ""));
-    make_writable(&daemon.dir);
     daemon.write("attack.php", include_str!("attack.php"));
     daemon.write("write.php", include_str!("write.php"));
     daemon.write("lock.php", include_str!("lock.php"));
@@ -243,10 +242,7 @@ fn a_pools_memory_keeps_its_length_and_no_pool_uses_up_what_others_need() {
     for bomb in &bombs {
         process::signal(*bomb, Signal::SIGKILL);
     }
-    wait_until("other workers", || {
-        let now = daemon.workers("a");
-        now.len() == 2 && now.iter().all(|pid| !before.contains(pid))
-    });
+    daemon.wait_for_other_workers("a", 2, &before);
     assert_eq!(only_zygote(&daemon), zygote);
 }
 
@@ -316,7 +312,7 @@ fn the_user_of_zygotes_is_no_pools() {
     let text = member(dir.path(), "a", STATIC, "", "").replace(&user("a").to_string(), "65533");
     fs::write(dir.path().join("forkyard.toml"), text).expect("configuration");
     let output = forkyard(&["run"], dir.path()).output();
-    let said = String::from_utf8_lossy(&output.expect("forkyard").stderr).into_owned();
+    let said = text_of(&output.expect("forkyard").stderr);
     let problem = "PHP is started for pools of all users as that one; choose another";
     assert_contains(&said, "[pool a] user: setuid 65533: ");
     assert_contains(&said, problem);

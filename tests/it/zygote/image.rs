@@ -5,7 +5,7 @@ use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, start};
 use crate::support::prelude::*;
 
 fn maps(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/maps")).expect("maps")
+    read_file(format!("/proc/{pid}/maps"))
 }
 
 fn mappings(maps: &str) -> Vec<(&str, &str)> {
@@ -103,7 +103,6 @@ fn ends(dir: &Path, name: &str, extension: &Path, preloader: &str) -> String {
 fn what_ends_with_a_worker_is_said_to_it() {
     for preloader in ["preloader = \"zygote\"", "preloader = \"own\""] {
         let dir = directory();
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("chmod");
         let said = dir.path().join("said");
         fs::write(&said, "").expect("a file");
         fs::set_permissions(&said, fs::Permissions::from_mode(0o666)).expect("chmod");
@@ -112,7 +111,7 @@ fn what_ends_with_a_worker_is_said_to_it() {
         daemon.write("keep.php", "<?php unfit_keep(); echo 'kept';");
         assert_eq!(daemon.get("a", "keep.php").body(), "kept");
         wait_until("the end of the worker", || {
-            let text = fs::read_to_string(&said).expect("text");
+            let text = read_file(&said);
             text == "connection\nmodule\n"
         });
     }

@@ -79,10 +79,7 @@ fn a_pool_whose_own_settings_change_gets_workers_of_the_same_zygote() {
     daemon.write("limit.php", "<?php echo ini_get('memory_limit');");
     assert_eq!(daemon.get("b", "limit.php").body(), "77M");
     assert_eq!(daemon.workers("a"), a);
-    wait_until("the old workers of b to leave", || {
-        let now = daemon.workers("b");
-        now.len() == 2 && now.iter().all(|pid| !b.contains(pid))
-    });
+    daemon.wait_for_other_workers("b", 2, &b);
     assert_eq!(only_zygote(&daemon), zygote);
 }
 
@@ -98,10 +95,7 @@ fn a_reload_takes_up_new_code_where_php_does_not_look() {
     let (a, b) = (daemon.wait_for_workers("a", 2), daemon.wait_for_workers("b", 2));
     daemon.reload_until("reload done");
     assert_eq!(daemon.get("a", "code.php").body(), "new");
-    wait_until("the old workers to leave", || {
-        let now = daemon.workers("a");
-        now.len() == 2 && now.iter().all(|pid| !a.contains(pid))
-    });
+    daemon.wait_for_other_workers("a", 2, &a);
     assert_eq!(daemon.workers("b"), b, "PHP looks there itself");
 }
 
@@ -146,11 +140,8 @@ fn with_the_daemon_everything_ends() {
 
 #[test]
 fn workers_go_on_when_their_master_is_killed_and_the_next_one_has_a_zygote_of_its_own() {
-    let dir = directory();
-    let path = dir.path().to_owned();
-    let text = format!("[global]\nlog_level = \"debug\"\n{}", two(&path, STATIC, ""));
-    fs::write(path.join("forkyard.toml"), text).expect("configuration");
-    let daemon = Daemon::launch(&path, forkyard(&["run", "--keeper"], &path));
+    let daemon =
+        Daemon::start_kept(|dir| format!("[global]\nlog_level = \"debug\"\n{}", two(dir, STATIC, "")));
     daemon.write("pid.php", "<?php echo getmypid();");
     let first = daemon.kept_master();
     let of = |pool: &str| {

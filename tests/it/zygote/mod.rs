@@ -72,7 +72,7 @@ fn only_zygote(daemon: &Daemon) -> u32 {
 }
 
 fn shared_memory(pid: u32) -> BTreeSet<(String, String)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps")).expect("smaps");
+    let text = read_file(format!("/proc/{pid}/smaps"));
     let mut found = BTreeSet::new();
     let mut current = (String::new(), String::new());
     for line in text.lines() {

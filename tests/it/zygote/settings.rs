@@ -91,13 +91,13 @@ fn limits_priority_groups_and_root_directory_are_applied() {
         let mode = process::status_line(b, "Seccomp");
         mode.as_deref().map(str::trim) == Some("2")
     });
-    let limits = fs::read_to_string(format!("/proc/{b}/limits")).expect("limits");
+    let limits = read_file(format!("/proc/{b}/limits"));
     let files = limits
         .lines()
         .find(|line| line.starts_with("Max open files"))
         .expect("a line");
     assert_eq!(files.split_ascii_whitespace().nth(3), Some("77"));
-    let stat = fs::read_to_string(format!("/proc/{b}/stat")).expect("stat");
+    let stat = read_file(format!("/proc/{b}/stat"));
     let nice = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(16));
     assert_eq!(nice, Some("-3"));
     assert_eq!(

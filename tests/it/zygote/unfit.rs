@@ -64,7 +64,6 @@ fn a_socket_would_be_everybodys() {
 #[test]
 fn a_file_in_memory_would_be_everybodys() {
     let dir = directory();
-    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("chmod");
     let file = dir.path().join("file");
     let extension = extension(dir.path(), &format!("MAPPED=\"{}\"", file.display()));
     fs::write(&file, "").expect("a file");
@@ -80,7 +79,6 @@ fn a_file_in_memory_would_be_everybodys() {
 #[test]
 fn a_zygote_that_ends_while_it_starts_costs_no_request() {
     let dir = directory();
-    fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("chmod");
     let values = format!(
         ", opcache.file_cache = \"{}\", opcache.file_cache_only = 1",
         dir.path().display()

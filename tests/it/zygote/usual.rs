@@ -118,13 +118,8 @@ fn pools_of_a_daemon_without_root_have_preloaders_of_their_own() {
         true => FIRST_USER,
         false => nix::unistd::getuid().as_raw(),
     };
-    let mut command = forkyard(&["run"], dir.path());
-    if is_root() {
-        chown(dir.path(), Some(user), Some(user)).expect("chown");
-        command.uid(user).gid(user);
-    }
-    let daemon = Daemon::launch(dir.path(), command);
-    daemon.wait_for("ready to handle connections");
+    chown(dir.path(), Some(user), Some(user)).expect("chown");
+    let daemon = Daemon::launch(dir.path(), as_user(forkyard(&["run"], dir.path()), user)).ready();
     check_kinds(&daemon, &names, "own", |_| user);
 }
 

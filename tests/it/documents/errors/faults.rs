@@ -28,7 +28,7 @@ fn index(bench: &Bench) -> String {
 fn refused(command: &mut Command) -> String {
     let output = command.output().expect("a program");
     assert!(!output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    text_of(&[output.stdout, output.stderr].concat())
 }
 
 fn connections(page: &mut Page) {
@@ -282,7 +282,6 @@ fn leads_out(page: &mut Page, bench: &mut Bench) {
 }
 
 fn starts(page: &mut Page) {
-    place_library();
     let mut bench = Bench::new();
     let app = bench.dir.join("app");
     fs::create_dir(&app).expect("mkdir");
@@ -307,7 +306,7 @@ fn starts(page: &mut Page) {
     bench.configure(STATIC, "");
     bench.start();
     let second = bench.dir.join("second.toml");
-    let text = fs::read_to_string(bench.dir.join("forkyard.toml")).expect("configuration");
+    let text = read_file(bench.dir.join("forkyard.toml"));
     fs::write(&second, text.replace("control.sock", "second.sock")).expect("configuration");
     let fault = |_: &Bench| {
         let program = env!("CARGO_BIN_EXE_forkyard");
