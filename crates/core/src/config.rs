@@ -68,49 +68,23 @@ impl ProcessManager {
 
     /// Returns the same with more workers.
     #[must_use]
-    pub fn with_more(mut self, more: u32) -> ProcessManager {
-        let (ProcessManager::Static { max_children }
-        | ProcessManager::Dynamic { max_children, .. }
-        | ProcessManager::Ondemand { max_children, .. }
-        | ProcessManager::Ordered { max_children }) = &mut self;
-        *max_children = max_children.saturating_add(more);
-        self
+    pub fn with_more(self, more: u32) -> ProcessManager {
+        self.with_max_children(self.max_children().saturating_add(more))
     }
 
     /// Returns the same with at most so many workers.
     #[must_use]
     pub fn limited_to(self, most: u32) -> ProcessManager {
-        let limit = |max: u32| max.min(most.max(1));
-        match self {
-            ProcessManager::Static { max_children } => ProcessManager::Static {
-                max_children: limit(max_children),
-            },
-            ProcessManager::Dynamic {
-                max_children,
-                start_servers,
-                min_spare_servers,
-                max_spare_servers,
-                max_spawn_rate,
-                process_idle_timeout,
-            } => ProcessManager::Dynamic {
-                max_children: limit(max_children),
-                start_servers,
-                min_spare_servers,
-                max_spare_servers,
-                max_spawn_rate,
-                process_idle_timeout,
-            },
-            ProcessManager::Ondemand {
-                max_children,
-                process_idle_timeout,
-            } => ProcessManager::Ondemand {
-                max_children: limit(max_children),
-                process_idle_timeout,
-            },
-            ProcessManager::Ordered { max_children } => ProcessManager::Ordered {
-                max_children: limit(max_children),
-            },
-        }
+        self.with_max_children(self.max_children().min(most.max(1)))
+    }
+
+    fn with_max_children(mut self, most: u32) -> ProcessManager {
+        let (ProcessManager::Static { max_children }
+        | ProcessManager::Dynamic { max_children, .. }
+        | ProcessManager::Ondemand { max_children, .. }
+        | ProcessManager::Ordered { max_children }) = &mut self;
+        *max_children = most;
+        self
     }
 
     /// The name in php-fpm's configuration; or `ordered`.

@@ -12,10 +12,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// The id of an application; never reused, even if the name is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct AppId(pub u64);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Application {
     pub name: Arc<str>,
     pub group: Option<Arc<str>>,
@@ -69,31 +69,9 @@ impl Application {
     pub(super) fn new(name: Arc<str>, options: Options, share: u32) -> Application {
         Application {
             name,
-            group: None,
             options,
             share,
-            is_over: false,
-            registered: false,
-            removed: false,
-            instances: BTreeSet::new(),
-            idle: BTreeSet::new(),
-            busy: BTreeSet::new(),
-            spawning: BTreeSet::new(),
-            working: 0,
-            work_wanted: BTreeSet::new(),
-            disable_after: BTreeSet::new(),
-            waiters: BTreeSet::new(),
-            queued: 0,
-            said_full: false,
-            known: Known::default(),
-            restarts: 0,
-            begun: 0,
-            rolling: None,
-            resisting: false,
-            delays: Backoff::default(),
-            trouble: None,
-            backoff: None,
-            keys: Keys::default(),
+            ..Application::default()
         }
     }
 

@@ -6,7 +6,7 @@ use super::instance_state::InstanceState;
 use forkyard_base::tick::Tick;
 use std::collections::BTreeSet;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Instance {
     pub app: AppId,
     /// The user it was started for.
@@ -36,17 +36,9 @@ impl Instance {
         Instance {
             app,
             user,
-            state: InstanceState::Spawning,
             restarts,
-            running: BTreeSet::new(),
-            lease: None,
-            held_up: false,
-            queued: BTreeSet::new(),
-            adopted: None,
-            begun: 0,
-            processed: 0,
-            used: 0,
             used_at: now,
+            ..Instance::default()
         }
     }
 

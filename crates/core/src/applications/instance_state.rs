@@ -15,8 +15,9 @@
 //! Only Serving gets sessions. Finishing is Draining without a deadline.
 
 /// The state of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum InstanceState {
+    #[default]
     Spawning,
     Serving,
     /// It stops after its last session: it reached its limit, or its place is needed.

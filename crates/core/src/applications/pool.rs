@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ApplicationPool {
     pub(super) max: u32,
     pub(super) reserve: u32,
@@ -77,24 +77,8 @@ impl ApplicationPool {
     pub fn new(max: NonZeroU32, most_spawning: NonZeroU32) -> ApplicationPool {
         ApplicationPool {
             max: max.get(),
-            reserve: 0,
             most_spawning: most_spawning.get(),
-            users: Users::default(),
-            apps: BTreeMap::new(),
-            names: HashMap::new(),
-            groups: BTreeMap::new(),
-            instances: BTreeMap::new(),
-            sessions: HashMap::new(),
-            index: Index::default(),
-            timers: Timers::default(),
-            counts: Counts::default(),
-            yielding: BTreeSet::new(),
-            touched: BTreeSet::new(),
-            next_app: 0,
-            next_instance: 0,
-            last_session: None,
-            uses: 0,
-            excused: 0,
+            ..ApplicationPool::default()
         }
     }
 

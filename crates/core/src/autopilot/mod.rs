@@ -9,8 +9,6 @@ mod processors;
 mod reason;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod traps;
 mod usual;
 mod waiting;
 
@@ -196,7 +194,7 @@ impl Autopilot {
                 cores: processors.usable(),
                 memory: workers(by_memory),
             },
-            () => waiting.reason(),
+            () => waiting.why.clone(),
         };
         self.learnt.most = most;
         self.decision = Decision {

@@ -1,5 +1,7 @@
 //! What each limit does, and that nothing a worker writes does more.
 
+mod traps;
+
 use super::*;
 
 const MIB: u64 = 1 << 20;

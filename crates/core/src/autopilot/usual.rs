@@ -19,7 +19,7 @@ struct Base {
 pub(super) struct Usual {
     routes: BTreeMap<u64, Base>,
     /// ln(wait / usual wait).
-    slower: f64,
+    pub(super) slower: f64,
 }
 
 impl Usual {
@@ -67,10 +67,6 @@ impl Usual {
 
     pub(super) fn times_slower(&self) -> f64 {
         self.slower.clamp(0.0, 20.0).exp()
-    }
-
-    pub(super) fn log_slower(&self) -> f64 {
-        self.slower
     }
 
     /// Makes the present waits the usual ones.

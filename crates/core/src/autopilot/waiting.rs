@@ -34,18 +34,6 @@ struct Trial {
     workers: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-enum Why {
-    #[default]
-    Unknown,
-    Trial,
-    Slower {
-        times: f64,
-        workers: u32,
-    },
-    Needed,
-}
-
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Waiting {
@@ -75,7 +63,7 @@ pub(super) struct Waiting {
     #[serde(skip)]
     work: Vec<f64>,
     #[serde(skip)]
-    why: Why,
+    pub(super) why: Reason,
 }
 
 impl Default for Waiting {
@@ -92,7 +80,7 @@ impl Default for Waiting {
             last_one_paid: false,
             best: 0.0,
             work: Vec::new(),
-            why: Why::Unknown,
+            why: Reason::Needed,
         }
     }
 }
@@ -138,7 +126,7 @@ impl Waiting {
             }
             Some(trial) => self.judge(trial, mean, usual),
             None if self.hold > 0.0 => (),
-            None => self.may_begin(mean, usual.log_slower(), slower, live, others),
+            None => self.may_begin(mean, usual.slower, slower, live, others),
         }
     }
 
@@ -160,7 +148,7 @@ impl Waiting {
                 log_slower,
                 workers: workers(live),
             });
-            self.why = Why::Trial;
+            self.why = Reason::Trial;
             self.limit = Some((live * part).max(2.0).ceil());
             (self.slow, self.stuck) = (0, 0);
             self.work.clear();
@@ -177,7 +165,7 @@ impl Waiting {
     /// The load went before there was an answer.
     fn take_back(&mut self, trial: Trial) {
         self.trial = None;
-        self.why = Why::Needed;
+        self.why = Reason::Needed;
         let before = trial.limit.unwrap_or(f64::MAX);
         self.limit = self.limit.map(|limit| limit.max(before.min(limit * 1.3)));
     }
@@ -186,7 +174,7 @@ impl Waiting {
         self.trial = None;
         self.last_one_paid = mean >= 0.93 * trial.work.max(self.best);
         if self.last_one_paid {
-            self.why = Why::Slower {
+            self.why = Reason::Slower {
                 times: trial.log_slower.clamp(0.0, 20.0).exp(),
                 workers: trial.workers,
             };
@@ -196,22 +184,14 @@ impl Waiting {
         self.pause = (self.pause * 2.0).min(LONGEST_PAUSE);
         // The trial showed no gain, so these waits become the usual ones, and the limit before the trial returns.
         self.limit = trial.limit;
-        usual.accept(trial.log_slower.max(usual.log_slower()));
+        usual.accept(trial.log_slower.max(usual.slower));
         self.calm = CALM;
-        self.why = Why::Needed;
+        self.why = Reason::Needed;
     }
 
     pub(super) fn most(&self) -> f64 {
         self.limit
             .map_or(f64::from(MOST), |limit| limit.clamp(1.0, f64::from(MOST)))
-    }
-
-    pub(super) fn reason(&self) -> Reason {
-        match self.why {
-            Why::Slower { times, workers } => Reason::Slower { times, workers },
-            Why::Trial => Reason::Trial,
-            Why::Unknown | Why::Needed => Reason::Needed,
-        }
     }
 }
 

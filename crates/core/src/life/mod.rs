@@ -24,9 +24,10 @@ pub use helper::{Happened, Helper, HelperAction, Restart, Rules};
 use std::fmt;
 
 /// The state of a helper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Life {
     /// It does not exist.
+    #[default]
     Absent,
     Starting,
     Ready,

@@ -70,8 +70,9 @@ pub enum Action {
 }
 
 /// How the daemon exits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ExitOutcome {
+    #[default]
     Stopped,
     /// At the first start no required worker could be started.
     NoWorkerAtStart,

@@ -52,7 +52,7 @@ impl Manager {
         self.control_timeout = adopted.control_timeout;
         self.children.skip_to(adopted.next_worker);
         for pool in adopted.pools {
-            self.pools.entry(pool).or_insert_with(Pool::new);
+            self.pools.entry(pool).or_default();
         }
         let ids: Vec<GenerationId> = adopted.generations.iter().map(|it| it.generation).collect();
         for generation in adopted.generations {
@@ -71,7 +71,7 @@ impl Manager {
         }
         let pool = self.pools.entry(adopted.pool).or_insert_with(|| Pool {
             closed: true,
-            ..Pool::new()
+            ..Pool::default()
         });
         // Without a serving worker the next generation serves at once.
         let stays = adopted.workers.iter().any(|worker| worker.told.is_none());
@@ -148,7 +148,6 @@ impl Manager {
             Some((StopRequest::Kill, _)) => (Going::Killed(Why::Stayed), None),
         };
         let worker = Worker {
-            early: false,
             generation,
             slot: adopted.slot,
             progress: if adopted.up {
@@ -158,14 +157,7 @@ impl Manager {
             },
             going,
             forked: adopted.forked.min(step.now),
-            seen: None,
-            stalled: None,
-            overdue: false,
-            order: None,
-            slow: None,
-            line: 0,
-            mold_candidate: false,
-            replaced: false,
+            ..Worker::default()
         };
         self.children.adopt(adopted.worker, worker);
         if let Some((since, grace)) = grace {
@@ -187,14 +179,8 @@ mod tests {
             pool: PoolId(1),
             policy: Policy {
                 concurrency: 1,
-                pm: ProcessManager::Static { max_children: 1 },
-                choice: None,
-                terminate_timeout: None,
-                slow_timeout: None,
-                drain_timeout: None,
                 stop_timeout: std::time::Duration::from_secs(10),
-                preloader: None,
-                starts_from_disk: false,
+                ..Policy::default()
             },
             slots: 1,
             serves: false,

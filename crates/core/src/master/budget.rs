@@ -9,9 +9,9 @@ use std::time::Duration;
 pub(super) const AT_LEAST: u32 = 32;
 
 /// A token bucket: it holds the tokens of one second.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Budget {
-    per_second: u32,
+    pub(super) per_second: u32,
     /// When it is full again.
     full: Tick,
     /// Whether the log reported an empty bucket.
@@ -22,8 +22,7 @@ impl Budget {
     pub(super) fn of(per_second: u32) -> Budget {
         Budget {
             per_second,
-            full: Tick::ZERO,
-            said: false,
+            ..Budget::default()
         }
     }
 
@@ -48,10 +47,6 @@ impl Budget {
         ahead
             .checked_sub(Duration::from_secs(1))
             .filter(|wait| !wait.is_zero())
-    }
-
-    pub(super) fn per_second(&self) -> u32 {
-        self.per_second
     }
 }
 
@@ -81,7 +76,7 @@ mod tests {
     fn no_crew_that_crashes_as_a_whole_waits_longer_than_a_second() {
         for max_children in [1, 32, 500] {
             let mut budget = Budget::new(max_children);
-            for _ in 0..budget.per_second() + max_children {
+            for _ in 0..budget.per_second + max_children {
                 budget.spend(at(1));
             }
             assert!(budget.wait(at(1)) <= Some(Duration::from_secs(1)));

@@ -7,7 +7,7 @@ use forkyard_base::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Worker {
     pub generation: GenerationId,
     pub slot: SlotIndex,
@@ -33,8 +33,9 @@ pub(super) struct Worker {
     pub order: Option<Queued>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum WorkerProgress {
+    #[default]
     Asked,
     Forked,
     /// It has called accept.
@@ -132,28 +133,21 @@ impl Children {
         let worker = Worker {
             generation,
             slot,
-            progress: WorkerProgress::Asked,
-            early: false,
-            going: Going::Kept,
             forked: now,
-            seen: None,
-            stalled: None,
-            slow: None,
-            overdue: false,
             line,
-            mold_candidate: false,
-            replaced: false,
-            order: None,
+            ..Worker::default()
         };
-        self.counts.entry(generation).or_default().count(&worker, 1);
-        self.members.entry(generation).or_default().insert(id);
-        self.workers.insert(id, worker);
+        self.insert(id, worker);
         id
     }
 
     /// Adds a worker of a previous master; its number is never assigned again.
     pub(super) fn adopt(&mut self, id: WorkerId, worker: Worker) {
         self.skip_to(id.0.saturating_add(1));
+        self.insert(id, worker);
+    }
+
+    fn insert(&mut self, id: WorkerId, worker: Worker) {
         let generation = worker.generation;
         self.counts.entry(generation).or_default().count(&worker, 1);
         self.members.entry(generation).or_default().insert(id);

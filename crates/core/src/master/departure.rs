@@ -288,7 +288,7 @@ impl Manager {
         if let Some(wait) = generation.budget.spend(step.now) {
             step.say(Notice::CrashingFast(
                 generation.pool,
-                generation.budget.per_second(),
+                generation.budget.per_second,
                 wait,
             ));
         }

@@ -26,9 +26,10 @@ use super::snapshot::View;
 
 const MANY: u32 = 8;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Spare {
     /// Not dynamic, or not serving.
+    #[default]
     Unused,
     /// Enough workers are idle; workers notify when that changes.
     Open,

@@ -23,7 +23,7 @@ pub struct WorkerId(pub u64);
 pub struct SpawnRequestId(pub PoolId, pub u64);
 
 /// A slot of a generation's scoreboard, `0..max_children`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotIndex(pub u32);
 
 impl fmt::Display for SlotIndex {
@@ -226,7 +226,7 @@ pub struct SpawnRequest {
 }
 
 /// Settings that determine a generation's workers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Policy {
     /// The process manager with its numbers.
     pub pm: crate::config::ProcessManager,

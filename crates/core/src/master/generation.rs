@@ -32,12 +32,13 @@ use forkyard_base::tick::Tick;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum GenerationState {
     /// Waits for this snapshot, which shows how many workers to fork.
     Measuring(SnapshotNumber),
     /// Needs this many workers up before it serves.
     Warming(u32),
+    #[default]
     Serving,
     /// A newer generation gets the spawn requests; existing workers stay until dismissed.
     Superseded,
@@ -49,7 +50,7 @@ pub(super) enum GenerationState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct SnapshotNumber(pub u64);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Generation {
     pub pool: PoolId,
     /// Its `choice` changes while the generation lives.
@@ -107,50 +108,19 @@ impl Keyed for Generation {
 
 impl Generation {
     pub(super) fn new(pool: PoolId, policy: Policy, state: GenerationState) -> Generation {
+        // Ordered workers leave when dismissed, not for a refork.
+        let reforks = policy.preloader.is_some_and(|preloader| preloader.reforks)
+            && !matches!(policy.pm, ProcessManager::Ordered { .. });
+        let is_timed = overdue::Limits::of(&policy).soonest().is_some();
         Generation {
             pool,
             policy,
             state,
             slots: Slots::new(policy.pm.max_children()),
-            backoff: Backoff::default(),
             budget: Budget::new(policy.pm.max_children()),
-            preloader: Life::Absent,
-            failed_start: None,
-            came_up: false,
-            next_mold: Life::Absent,
-            // Ordered workers leave when dismissed, not for a refork.
-            refork: if policy.preloader.is_some_and(|preloader| preloader.reforks)
-                && !matches!(policy.pm, ProcessManager::Ordered { .. })
-            {
-                Refork::Waiting
-            } else {
-                Refork::Off
-            },
-            line: 0,
-            promotions_failed: 0,
-            spare: Spare::Unused,
-            watchdog: if overdue::Limits::of(&policy).soonest().is_some() {
-                Watchdog::Armed
-            } else {
-                Watchdog::Off
-            },
-            notify: WakeOnAccept::default(),
-            figures: Figures::default(),
-            block: None,
-            to_replace: 0,
-            ceiling: None,
-            share: None,
-            orders: VecDeque::new(),
-            asked: SnapshotNumber::default(),
-            answered: SnapshotNumber::default(),
-            spare_on: SnapshotNumber::default(),
-            shrink_on: None,
-            trim_on: None,
-            room_on: None,
-            told_up: false,
-            told_waits: false,
-            said_full: false,
-            said_busy: false,
+            refork: if reforks { Refork::Waiting } else { Refork::Off },
+            watchdog: if is_timed { Watchdog::Armed } else { Watchdog::Off },
+            ..Generation::default()
         }
     }
 

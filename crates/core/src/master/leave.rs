@@ -17,8 +17,9 @@
 
 use super::action::Force;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Going {
+    #[default]
     Kept,
     /// Told to exit because it is not needed.
     Surplus,

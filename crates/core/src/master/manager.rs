@@ -22,7 +22,8 @@ use forkyard_base::tick::Tick;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-#[derive(Debug)]
+/// Without pools at first; `Apply` adds them.
+#[derive(Debug, Default)]
 pub struct Manager {
     pub(super) state: ManagerState,
     pub(super) outcome: ExitOutcome,
@@ -71,32 +72,7 @@ pub struct Headcount {
     pub leaving: u32,
 }
 
-impl Default for Manager {
-    fn default() -> Self {
-        Manager::new()
-    }
-}
-
 impl Manager {
-    /// Returns a manager without pools; `Apply` adds them.
-    pub fn new() -> Manager {
-        Manager {
-            state: ManagerState::Running,
-            outcome: ExitOutcome::Stopped,
-            starting: None,
-            control_timeout: Duration::ZERO,
-            pools: BTreeMap::new(),
-            generations: Indexed::default(),
-            children: Children::default(),
-            quota: Quota::default(),
-            trials: Trials::default(),
-            timers: Timers::default(),
-            emergency: Emergency::default(),
-            touched: BTreeSet::new(),
-            applied: false,
-        }
-    }
-
     /// Handles an event that happened at `now` and appends actions in order.
     pub fn handle(&mut self, event: Event, now: Tick, actions: &mut Vec<Action>) {
         let step = &mut Step { now, actions };

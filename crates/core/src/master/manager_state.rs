@@ -9,8 +9,9 @@
 //!    └──────────────────┴────────────────────────────────────────┘ Terminate
 //! ```
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ManagerState {
+    #[default]
     Running,
     /// As Finishing, but spawn requests are served and their workers stay. Only Finish ends it.
     Draining,

@@ -31,9 +31,10 @@ use std::time::Duration;
 /// How long a worker that claims to be idle may ignore waiting work.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Source {
     /// Not watched: the serving generation is static or dynamic, or there is none.
+    #[default]
     Unused,
     Watched,
     /// Work came; a snapshot will show whether a worker can take it.

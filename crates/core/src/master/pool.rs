@@ -15,7 +15,7 @@ const EMPTY_AT_MOST: u32 = 8;
 /// A source that is ready this soon after the watch was ready before.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pool {
     pub source: Source,
     /// The generation that grows by demand.
@@ -53,20 +53,6 @@ pub(super) struct Inquiry {
 }
 
 impl Pool {
-    pub(super) fn new() -> Pool {
-        Pool {
-            source: Source::Unused,
-            serving: None,
-            coming: None,
-            inquiry: Inquiry::default(),
-            found_empty: 0,
-            said_none: false,
-            by_order: false,
-            closed: false,
-            is_refused: false,
-        }
-    }
-
     pub(super) fn takers(&self) -> impl Iterator<Item = GenerationId> + use<> {
         self.serving.into_iter().chain(self.coming)
     }
@@ -161,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_source_that_is_ready_with_nothing_in_it_is_believed_in_the_end() {
-        let mut pool = Pool::new();
+        let mut pool = Pool::default();
         pool.inquiry.queued = Some(0);
         for _ in 0..EMPTY_AT_MOST {
             assert_eq!(pool.waiting(), 0);
@@ -173,7 +159,7 @@ mod tests {
     #[test]
     fn a_doubt_is_settled_by_how_soon_the_source_is_ready() {
         let at = |millis| Tick::ZERO + Duration::from_millis(millis);
-        let mut pool = Pool::new();
+        let mut pool = Pool::default();
         for (ready, waiting) in [(1, 1), (500, 1)] {
             pool.inquiry.open(at(0));
             pool.inquiry.doubts = true;

@@ -13,9 +13,10 @@
 //! the copy replaces it. The old workers are replaced one by one (Replacing). A pause follows (Resting), longer after a
 //! failure, so that a worker that lies about its requests can't keep the master busy.
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Refork {
     /// Not configured, or the generation leaves.
+    #[default]
     Off,
     /// Waits for a mold candidate.
     Waiting,

@@ -81,7 +81,7 @@ impl Manager {
             share,
         } = wanted;
         let share = share.filter(|it| *it < 100 && !matches!(policy.pm, ProcessManager::Ordered { .. }));
-        let pool = self.pools.entry(pool_id).or_insert_with(Pool::new);
+        let pool = self.pools.entry(pool_id).or_default();
         pool.closed = false;
         let (serving, coming) = (pool.serving, pool.coming);
         if let Some(kept) = self.generations.get_mut(&id) {

@@ -2,7 +2,7 @@
 
 use super::event::SlotIndex;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Slots {
     used: Vec<bool>,
     /// A slot that is likely free: the one given back last, or the one after the one given last.
@@ -15,9 +15,7 @@ impl Slots {
     pub(super) fn new(count: u32) -> Slots {
         Slots {
             used: vec![false; usize::try_from(count).unwrap_or(usize::MAX)],
-            free: 0,
-            taken: 0,
-            lost: 0,
+            ..Slots::default()
         }
     }
 

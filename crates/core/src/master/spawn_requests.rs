@@ -53,7 +53,7 @@ impl Manager {
         }
         self.pools.entry(pool_id).or_insert_with(|| Pool {
             by_order: true,
-            ..Pool::new()
+            ..Pool::default()
         });
         if !self.generations.contains_key(&id) {
             self.begin_generation(

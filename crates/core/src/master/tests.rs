@@ -30,7 +30,7 @@ struct World {
 impl World {
     fn new() -> World {
         World {
-            manager: Manager::new(),
+            manager: Manager::default(),
             now: Tick::ZERO + Duration::from_secs(100),
         }
     }

@@ -16,9 +16,10 @@ use super::overdue::Limits;
 use super::snapshot::View;
 use super::timers::Timer;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Watchdog {
     /// The generation has no such timeout.
+    #[default]
     Off,
     /// No request can become slow or expire; workers report the next one.
     Armed,

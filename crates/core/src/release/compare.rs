@@ -72,7 +72,7 @@ impl Whole {
     }
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Compare {
     /// The smaller part of requests that a generation should have.
     part: f64,
@@ -99,17 +99,7 @@ impl Compare {
         Compare {
             part: smaller_part(percent),
             routes: BTreeMap::from([(OTHER.to_owned(), Route::default())]),
-            rare: Window::default(),
-            all_errors: Evidence::default(),
-            all_times: Evidence::default(),
-            deaths: Whole::default(),
-            fatal_lines: Whole::default(),
-            starts: Evidence::default(),
-            after_old_failure: 0,
-            compared: 0,
-            timed: 0,
-            plain: Plain::default(),
-            plain_deaths: Deaths::default(),
+            ..Compare::default()
         }
     }
 

@@ -47,16 +47,14 @@ impl StepState {
     }
 
     fn may_become(self, next: StepState) -> bool {
-        match (self, next) {
-            (StepState::NotStarted, StepState::InProgress | StepState::Performed | StepState::Errored)
-            | (StepState::InProgress, StepState::Performed | StepState::Errored) => true,
-            (StepState::NotStarted | StepState::InProgress, StepState::NotStarted)
-            | (StepState::InProgress, StepState::InProgress)
-            | (
-                StepState::Performed | StepState::Errored,
-                StepState::NotStarted | StepState::InProgress | StepState::Performed | StepState::Errored,
-            ) => false,
-        }
+        matches!(
+            (self, next),
+            (StepState::NotStarted, StepState::InProgress)
+                | (
+                    StepState::NotStarted | StepState::InProgress,
+                    StepState::Performed | StepState::Errored
+                )
+        )
     }
 }
 

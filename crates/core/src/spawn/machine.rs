@@ -4,7 +4,6 @@ use super::action::{Action, JourneyAction, SpawnOutcome, Up};
 use super::attempt::{Attempt, AttemptProgress, AttemptState};
 use super::error::{Trouble, explain};
 use super::event::{Event, JourneyId, Token};
-use super::handshake::response::Surroundings;
 use super::journey::Journey;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
@@ -203,19 +202,7 @@ impl Machine {
         let mut journey = Journey::new(Route::SpawnDirectly, plan.kind.has_wrapper());
         let failure = explain(trouble, &journey, &plan, None);
         journey.blame(failure.step, now);
-        Report {
-            id: self.error_id(self.next),
-            plan,
-            journey,
-            started: now,
-            ended: now,
-            failure,
-            pid: None,
-            exit: None,
-            output: String::new(),
-            subprocess: Surroundings::default(),
-            left: 0,
-        }
+        Report::before_start(self.error_id(self.next), plan, journey, failure, now)
     }
 
     fn error_id(&self, number: u64) -> ErrorId {

@@ -199,7 +199,7 @@ impl World {
             random,
             scenario,
             now: start,
-            manager: Manager::new(),
+            manager: Manager::default(),
             actions: VecDeque::new(),
             reading: None,
             answers: VecDeque::new(),

@@ -119,14 +119,7 @@ impl Attempt {
                 out.push(JourneyAction::Ping);
                 AttemptProgress::Nothing
             }
-            state if state.is_on_the_way() => {
-                if is_late {
-                    self.fail(Trouble::Timeout(self.step()), now, out)
-                } else {
-                    self.due = None;
-                    AttemptProgress::Nothing
-                }
-            }
+            state if state.is_on_the_way() && is_late => self.fail(Trouble::Timeout(self.step()), now, out),
             AttemptState::Flushing => self.examine(out),
             AttemptState::Killing => self.sweep(out),
             AttemptState::Sweeping => {
@@ -134,12 +127,7 @@ impl Attempt {
                 out.push(JourneyAction::Sweep);
                 AttemptProgress::Nothing
             }
-            AttemptState::Preparing
-            | AttemptState::Forking
-            | AttemptState::Handshaking
-            | AttemptState::Checking
-            | AttemptState::Examining
-            | AttemptState::Over => {
+            _ => {
                 self.due = None;
                 AttemptProgress::Nothing
             }
@@ -261,31 +249,7 @@ impl Attempt {
             (AttemptState::Sweeping, JourneyEvent::Swept { left, is_whole }) => {
                 self.swept(left, is_whole, now, out)
             }
-            (
-                AttemptState::Preparing
-                | AttemptState::Forking
-                | AttemptState::Handshaking
-                | AttemptState::Checking
-                | AttemptState::Flushing
-                | AttemptState::Examining
-                | AttemptState::Killing
-                | AttemptState::Sweeping
-                | AttemptState::Over,
-                JourneyEvent::Prepared
-                | JourneyEvent::NotPrepared(_)
-                | JourneyEvent::Forked { .. }
-                | JourneyEvent::NotForked(_)
-                | JourneyEvent::Finish(_)
-                | JourneyEvent::FinishUnreadable(_)
-                | JourneyEvent::Pinged
-                | JourneyEvent::Silent
-                | JourneyEvent::Taken
-                | JourneyEvent::Told(_)
-                | JourneyEvent::OutputEnded
-                | JourneyEvent::Exited(_)
-                | JourneyEvent::Loaded(_)
-                | JourneyEvent::Swept { .. },
-            ) => AttemptProgress::Nothing,
+            _ => AttemptProgress::Nothing,
         }
     }
 

@@ -49,6 +49,29 @@ pub struct Report {
 }
 
 impl Report {
+    /// Returns the report of a failure before anything ran.
+    pub(super) fn before_start(
+        id: ErrorId,
+        plan: Arc<Plan>,
+        journey: Journey,
+        failure: Failure,
+        now: Tick,
+    ) -> Report {
+        Report {
+            id,
+            plan,
+            journey,
+            started: now,
+            ended: now,
+            failure,
+            pid: None,
+            exit: None,
+            output: String::new(),
+            subprocess: Surroundings::default(),
+            left: 0,
+        }
+    }
+
     /// Returns the log line.
     pub fn line(&self) -> String {
         line::render(self)

@@ -2,7 +2,7 @@
 
 use super::{ErrorId, Report};
 use crate::spawn::error::{Category, Failure};
-use crate::spawn::handshake::response::{Surroundings, Text};
+use crate::spawn::handshake::response::Text;
 use crate::spawn::journey::Journey;
 use crate::spawn::plan::{Account, Plan};
 use crate::spawn::step::{Route, Step};
@@ -35,32 +35,22 @@ impl Report {
         let mut journey = Journey::new(Route::SpawnDirectly, false);
         journey.blame(step, now);
         let (headline, details) = why.split_once('\n').unwrap_or((why, ""));
-        Report {
-            id,
-            plan: Arc::new(Plan::new(pool, root.to_owned(), "", account)),
-            journey,
-            started: now,
-            ended: now,
-            failure: Failure {
-                category: Category::FileSystem,
-                step,
-                summary: headline.to_owned(),
-                problem: Text::Plain(format!(
-                    "The application in {} was refused before anything of it ran.",
-                    root.display()
-                )),
-                solution: Text::Plain(
-                    "The error names the correction. The next request tries again; no reload is needed."
-                        .to_owned(),
-                ),
-                details: (!details.is_empty()).then(|| details.to_owned()),
-                source: None,
-            },
-            pid: None,
-            exit: None,
-            output: String::new(),
-            subprocess: Surroundings::default(),
-            left: 0,
-        }
+        let plan = Plan::new(pool, root.to_owned(), "", account);
+        let failure = Failure {
+            category: Category::FileSystem,
+            step,
+            summary: headline.to_owned(),
+            problem: Text::Plain(format!(
+                "The application in {} was refused before anything of it ran.",
+                root.display()
+            )),
+            solution: Text::Plain(
+                "The error names the correction. The next request tries again; no reload is needed."
+                    .to_owned(),
+            ),
+            details: (!details.is_empty()).then(|| details.to_owned()),
+            source: None,
+        };
+        Report::before_start(id, Arc::new(plan), journey, failure, now)
     }
 }

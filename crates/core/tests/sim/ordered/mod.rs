@@ -86,7 +86,7 @@ impl World {
         let process_max = random.percent(40).then(|| random.between(2, 6));
         let mut world = World {
             random,
-            manager: Manager::new(),
+            manager: Manager::default(),
             now: Tick::ZERO,
             mutant,
             process_max,

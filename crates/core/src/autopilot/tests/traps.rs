@@ -1,6 +1,6 @@
 //! Simple loops of a pool and a database. Each shows a fault of a simpler rule.
 
-use super::*;
+use super::super::*;
 
 const MACHINE: Machine = Machine {
     cores: 4.0,
