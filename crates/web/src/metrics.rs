@@ -7,12 +7,12 @@ mod numbers;
 mod pools;
 mod releases;
 
-use forkyard_base::openmetrics::Kind::{Counter, Gauge};
+use forkyard_base::openmetrics::Kind::{Counter, Gauge, Histogram};
 use forkyard_base::openmetrics::{Kind, OpenMetrics};
 use forkyard_protocol::control::{PoolStatus, ProcessStatus, Status};
 use serde_json::Value;
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// How numbers are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,12 +33,49 @@ pub fn metrics(status: &Status, form: Form) -> String {
     lanes::write(&mut metrics, status);
     releases::write(&mut metrics, status);
     caches::write(&mut metrics, status);
-    metrics.families("applications", VIEW, &views(status));
-    metrics.families("applications", APPLICATION, &applications(status));
-    metrics.families("applications", STARTS, &starts(status));
-    metrics.families("instance", DESCRIBED, &described(status));
-    metrics.families("instance", INSTANCE, &instances(status));
-    metrics.families("program", PROGRAM, &programs(status));
+    metrics
+        .of("applications", &views(status))
+        .add("instances", |it| number(&it["instances"]))
+        .add("instances_max", |it| number(&it["max"]))
+        .add("pool_requests_waiting", |it| number(&it["waiting"]));
+    metrics
+        .of("applications", &applications(status))
+        .add("requests_waiting", |it| number(&it["waiting"]))
+        .add("oldest_wait_seconds", |it| number(&it["oldest_wait"]))
+        .add("restarts", |it| number(&it["restarts"]))
+        .add("application_instances", |it| members(it, "instances").len())
+        .add("requests", |it| number(&it["counters"]["accepted"]))
+        .add("requests_queued", |it| number(&it["counters"]["queued"]))
+        .add("requests_refused_full", |it| {
+            number(&it["counters"]["queue_full"])
+        })
+        .add("requests_timed_out", |it| number(&it["counters"]["timed_out"]))
+        .add("requests_abandoned", |it| number(&it["counters"]["abandoned"]))
+        .add("requests_refused", |it| number(&it["counters"]["refused"]))
+        .add("instances_started", |it| number(&it["counters"]["spawned"]))
+        .add("instances_failed", |it| number(&it["counters"]["spawn_failed"]));
+    metrics
+        .of("applications", &starts(status))
+        .add("instances_starting", |it| it.count)
+        .add("start_age_seconds", |it| seconds(it.oldest_ms));
+    metrics.of("instance", &described(status)).add("info", |_| 1.0);
+    metrics
+        .of("instance", &instances(status))
+        .add("sessions", |it| it["sessions"].as_f64())
+        .add("processed", |it| it["processed"].as_f64())
+        .add("uptime_seconds", |it| it["uptime"].as_f64())
+        .add("idle_seconds", |it| it["last_used"].as_f64())
+        .add("memory_bytes", |it| it["memory"].as_f64())
+        .add("cpu_seconds", |it| seconds(it["cpu_ms"].as_u64()));
+    metrics
+        .of("program", &programs(status))
+        .add("up", |it| it.state == "up")
+        .add("uptime_seconds", |it| seconds(it.uptime_ms))
+        .add("memory_bytes", |it| it.memory)
+        .add("cpu_seconds", |it| seconds(it.cpu_ms))
+        .add("requests", |it| it.requests)
+        .add("sessions", |it| it.sessions)
+        .add("restarts", |it| it.restarts);
     jobs::write(&mut metrics, status);
     match form {
         Form::OpenMetrics => metrics.text.end(),
@@ -51,202 +88,122 @@ struct Metrics {
     form: Form,
 }
 
+/// The families: name, kind and help, without `forkyard_` and `_total`.
+static FAMILIES: LazyLock<BTreeMap<&str, (Kind, &str)>> = LazyLock::new(|| {
+    let lines = include_str!("metrics/families.txt").lines();
+    let families = lines.filter_map(|line| {
+        let (name, about) = line.split_once(' ')?;
+        let (kind, help) = about.split_once(' ')?;
+        let kind = match kind {
+            "counter" => Counter,
+            "histogram" => Histogram,
+            _ => Gauge,
+        };
+        Some((name, (kind, help)))
+    });
+    families.collect()
+});
+
 impl Metrics {
-    /// Writes a family for each row, with one number per item that has a value.
-    fn families<T, B: Borrow<T>>(&mut self, prefix: &str, rows: &[Row<T>], things: &[(Labels, B)]) {
-        for (name, kind, help, of) in rows {
-            let family = format!("forkyard_{prefix}_{name}");
-            let name = match kind {
-                Counter => format!("{family}_total"),
-                _ => family.clone(),
-            };
-            // Prometheus' older format has a counter's full name in its header.
-            let header = match self.form {
-                Form::OpenMetrics => &family,
-                Form::Prometheus => &name,
-            };
-            self.text.family(header, *kind, help);
-            for (labels, thing) in things {
-                if let Some(number) = of(thing.borrow()) {
-                    self.text.sample(&name, labels, number);
-                }
-            }
+    /// Begins a family, and returns the name of its numbers.
+    fn begin(&mut self, name: &str) -> String {
+        let (kind, help) = FAMILIES.get(name).copied().unwrap_or((Gauge, ""));
+        let family = format!("forkyard_{name}");
+        let name = match kind {
+            Counter => format!("{family}_total"),
+            _ => family.clone(),
+        };
+        // Prometheus' older format has a counter's full name in its header.
+        let header = match self.form {
+            Form::OpenMetrics => &family,
+            Form::Prometheus => &name,
+        };
+        self.text.family(header, kind, help);
+        name
+    }
+
+    /// Families about things, with one number per thing that has a value.
+    fn of<'m, T>(&'m mut self, prefix: &'static str, things: &'m [(Labels, T)]) -> Families<'m, T> {
+        Families {
+            metrics: self,
+            prefix,
+            things,
         }
+    }
+
+    /// Writes a histogram. `buckets`: each bound, and the count up to it.
+    fn histogram(
+        &mut self,
+        name: &str,
+        labels: &Labels,
+        buckets: impl IntoIterator<Item = (String, u64)>,
+        count: u64,
+        sum: f64,
+    ) {
+        let last = ("+Inf".to_owned(), count);
+        for (bound, count) in buckets.into_iter().chain([last]) {
+            let labels = with(labels, "le", &bound);
+            self.text.sample(&format!("{name}_bucket"), &labels, count);
+        }
+        self.text.sample(&format!("{name}_count"), labels, count);
+        self.text.sample(&format!("{name}_sum"), labels, sum);
     }
 }
 
-/// A metric's name, kind, help, and the function that reads its value.
-type Row<T> = (&'static str, Kind, &'static str, fn(&T) -> Option<f64>);
+struct Families<'m, T> {
+    metrics: &'m mut Metrics,
+    prefix: &'static str,
+    things: &'m [(Labels, T)],
+}
 
-const VIEW: &[Row<Value>] = &[
-    ("instances", Gauge, "Instances of all applications.", |it| {
-        Some(number(&it["instances"]))
-    }),
-    (
-        "instances_max",
-        Gauge,
-        "Most instances of all applications.",
-        |it| Some(number(&it["max"])),
-    ),
-    ("pool_requests_waiting", Gauge, "Requests that wait.", |it| {
-        Some(number(&it["waiting"]))
-    }),
-];
+impl<T> Families<'_, T> {
+    fn add<F: Figure>(self, name: &str, of: impl Fn(&T) -> F) -> Self {
+        let name = self.metrics.begin(&format!("{}_{name}", self.prefix));
+        for (labels, thing) in self.things {
+            if let Some(number) = of(thing).number() {
+                self.metrics.text.sample(&name, labels, number);
+            }
+        }
+        self
+    }
+}
 
-const APPLICATION: &[Row<Value>] = &[
-    (
-        "requests_waiting",
-        Gauge,
-        "Requests that wait for an instance.",
-        |it| Some(number(&it["waiting"])),
-    ),
-    (
-        "oldest_wait_seconds",
-        Gauge,
-        "How long the oldest request of an application has waited for an instance.",
-        |it| Some(number(&it["oldest_wait"])),
-    ),
-    (
-        "restarts",
-        Gauge,
-        "How often the application was restarted.",
-        |it| Some(number(&it["restarts"])),
-    ),
-    (
-        "application_instances",
-        Gauge,
-        "Instances of an application.",
-        |it| Some(it["instances"].as_array().map_or(0, Vec::len) as f64),
-    ),
-    (
-        "requests",
-        Counter,
-        "Requests that asked for an instance.",
-        |it| Some(number(&it["counters"]["accepted"])),
-    ),
-    ("requests_queued", Counter, "Requests that had to wait.", |it| {
-        Some(number(&it["counters"]["queued"]))
-    }),
-    (
-        "requests_refused_full",
-        Counter,
-        "Requests refused because too many waited.",
-        |it| Some(number(&it["counters"]["queue_full"])),
-    ),
-    (
-        "requests_timed_out",
-        Counter,
-        "Requests that waited for too long.",
-        |it| Some(number(&it["counters"]["timed_out"])),
-    ),
-    (
-        "requests_abandoned",
-        Counter,
-        "Requests whose client left while they waited.",
-        |it| Some(number(&it["counters"]["abandoned"])),
-    ),
-    (
-        "requests_refused",
-        Counter,
-        "Requests refused for another reason.",
-        |it| Some(number(&it["counters"]["refused"])),
-    ),
-    ("instances_started", Counter, "Instances that came up.", |it| {
-        Some(number(&it["counters"]["spawned"]))
-    }),
-    ("instances_failed", Counter, "Instances that did not.", |it| {
-        Some(number(&it["counters"]["spawn_failed"]))
-    }),
-];
+trait Figure {
+    fn number(self) -> Option<f64>;
+}
 
-const STARTS: &[Row<Starts>] = &[
-    (
-        "instances_starting",
-        Gauge,
-        "Instances of an application that are being started.",
-        |it| Some(f64::from(it.count)),
-    ),
-    (
-        "start_age_seconds",
-        Gauge,
-        "How long the oldest start under way of an application has lasted.",
-        |it| seconds(Some(it.oldest_ms)),
-    ),
-];
+macro_rules! figures {
+    ($($type:ty => $number:expr,)*) => {
+        $(impl Figure for $type {
+            fn number(self) -> Option<f64> {
+                let number: fn($type) -> f64 = $number;
+                Some(number(self))
+            }
+        })*
+    };
+}
 
-const DESCRIBED: &[Row<Value>] = &[(
-    "info",
-    Gauge,
-    "The state of an instance, and the version of its code.",
-    |_| Some(1.0),
-)];
+figures! {
+    bool => |it| f64::from(u8::from(it)),
+    u32 => f64::from,
+    u64 => |it| it as f64,
+    i64 => |it| it as f64,
+    usize => |it| it as f64,
+    f64 => |it| it,
+}
 
-const INSTANCE: &[Row<Value>] = &[
-    ("sessions", Gauge, "Requests that an instance has now.", |it| {
-        it["sessions"].as_f64()
-    }),
-    (
-        "processed",
-        Counter,
-        "Requests that an instance has completed.",
-        |it| it["processed"].as_f64(),
-    ),
-    (
-        "uptime_seconds",
-        Gauge,
-        "How long an instance has been up.",
-        |it| it["uptime"].as_f64(),
-    ),
-    (
-        "idle_seconds",
-        Gauge,
-        "How long ago an instance was last used.",
-        |it| it["last_used"].as_f64(),
-    ),
-    ("memory_bytes", Gauge, "An instance's share of memory.", |it| {
-        it["memory"].as_f64()
-    }),
-    ("cpu_seconds", Counter, "An instance's processor time.", |it| {
-        seconds(it["cpu_ms"].as_u64())
-    }),
-];
-
-const PROGRAM: &[Row<ProcessStatus>] = &[
-    ("up", Gauge, "Whether the process takes requests.", |it| {
-        Some(f64::from(u8::from(it.state == "up")))
-    }),
-    ("uptime_seconds", Gauge, "How long it has been up.", |it| {
-        seconds(it.uptime_ms)
-    }),
-    ("memory_bytes", Gauge, "Its share of memory.", |it| {
-        it.memory.map(|bytes| bytes as f64)
-    }),
-    ("cpu_seconds", Counter, "Its processor time.", |it| {
-        seconds(it.cpu_ms)
-    }),
-    (
-        "requests",
-        Counter,
-        "Requests that the process has completed.",
-        |it| Some(it.requests as f64),
-    ),
-    ("sessions", Gauge, "Requests that it has now.", |it| {
-        Some(it.sessions as f64)
-    }),
-    (
-        "restarts",
-        Counter,
-        "How often another came up before it.",
-        |it| Some(it.restarts as f64),
-    ),
-];
+impl<F: Figure> Figure for Option<F> {
+    fn number(self) -> Option<f64> {
+        self.and_then(Figure::number)
+    }
+}
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(0.0)
 }
 
-fn seconds(millis: Option<u64>) -> Option<f64> {
-    millis.map(|millis| millis as f64 / 1000.0)
+fn seconds(millis: impl Into<Option<u64>>) -> Option<f64> {
+    millis.into().map(|millis| millis as f64 / 1000.0)
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -342,4 +299,35 @@ fn programs(status: &Status) -> Vec<(Labels, &ProcessStatus)> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forkyard_protocol::control::JobsStatus;
+    use forkyard_protocol::jobs::Stats;
+
+    #[test]
+    fn every_family_has_a_line() {
+        let status = Status {
+            jobs: Some(Box::new(JobsStatus {
+                socket: "/s".into(),
+                stats: Some(Stats::default()),
+            })),
+            ..Status::default()
+        };
+        let text = metrics(&status, Form::OpenMetrics);
+        let mut count = 0;
+        for line in text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# HELP forkyard_"))
+        {
+            let (name, help) = line.split_once(' ').unwrap();
+            assert_eq!(FAMILIES.get(name).map(|it| it.1), Some(help), "{name}");
+            assert!(help.ends_with('.') && help.len() > 9, "{line}");
+            count += 1;
+        }
+        assert_eq!(count, FAMILIES.len());
+        assert_eq!(include_str!("metrics/families.txt").lines().count(), count);
+    }
 }

@@ -1,6 +1,6 @@
 //! OPcache and APCu of pools with PHP, as they were read last.
 
-use super::{Counter, Gauge, Labels, Metrics, Row, labelled, with};
+use super::{Labels, Metrics, labelled, seconds, with};
 use forkyard_protocol::code_cache::{Apcu, ApcuState, LastCaches, Opcache, OpcacheState};
 use forkyard_protocol::control::Status;
 
@@ -23,80 +23,32 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
             ApcuState::Missing | ApcuState::Disabled => None,
         })
         .collect();
-    metrics.families("pool", AGE, &caches);
-    metrics.families("pool_opcache", OPCACHE, &opcaches);
-    metrics.families("pool_opcache", RESTARTS, &restarts(&opcaches));
-    metrics.families("pool_apcu", APCU, &apcus);
+    metrics
+        .of("pool", &caches)
+        .add("caches_age_seconds", |it| seconds(it.age_ms));
+    metrics
+        .of("pool_opcache", &opcaches)
+        .add("used_bytes", |it| it.used)
+        .add("free_bytes", |it| it.free)
+        .add("wasted_bytes", |it| it.wasted)
+        .add("full", |it| it.full)
+        .add("scripts", |it| it.scripts)
+        .add("keys", |it| it.keys)
+        .add("keys_max", |it| it.max_keys)
+        .add("hits", |it| it.hits)
+        .add("misses", |it| it.misses);
+    metrics
+        .of("pool_opcache", &restarts(&opcaches))
+        .add("restarts", |it| *it);
+    metrics
+        .of("pool_apcu", &apcus)
+        .add("used_bytes", |it| it.used)
+        .add("free_bytes", |it| it.free)
+        .add("entries", |it| it.entries)
+        .add("hits", |it| it.hits)
+        .add("misses", |it| it.misses)
+        .add("expunges", |it| it.expunges);
 }
-
-const AGE: &[Row<LastCaches>] = &[(
-    "caches_age_seconds",
-    Gauge,
-    "How long ago the state of OPcache and APCu was read.",
-    |it| Some(it.age_ms as f64 / 1000.0),
-)];
-
-const OPCACHE: &[Row<Opcache>] = &[
-    ("used_bytes", Gauge, "Memory that OPcache uses.", |it| {
-        Some(it.used as f64)
-    }),
-    ("free_bytes", Gauge, "Memory that OPcache has left.", |it| {
-        Some(it.free as f64)
-    }),
-    (
-        "wasted_bytes",
-        Gauge,
-        "Memory of outdated scripts, which only a restart of OPcache frees.",
-        |it| Some(it.wasted as f64),
-    ),
-    ("full", Gauge, "Whether OPcache keeps no more scripts.", |it| {
-        Some(f64::from(u8::from(it.full)))
-    }),
-    ("scripts", Gauge, "Scripts in OPcache.", |it| {
-        Some(it.scripts as f64)
-    }),
-    ("keys", Gauge, "Keys of scripts in OPcache.", |it| {
-        Some(it.keys as f64)
-    }),
-    ("keys_max", Gauge, "Most keys of scripts.", |it| {
-        Some(it.max_keys as f64)
-    }),
-    ("hits", Counter, "Scripts that were found in OPcache.", |it| {
-        Some(it.hits as f64)
-    }),
-    (
-        "misses",
-        Counter,
-        "Scripts that were not found in OPcache.",
-        |it| Some(it.misses as f64),
-    ),
-];
-
-const RESTARTS: &[Row<u64>] = &[("restarts", Counter, "Restarts of OPcache, by cause.", |it| {
-    Some(*it as f64)
-})];
-
-const APCU: &[Row<Apcu>] = &[
-    ("used_bytes", Gauge, "Memory that APCu uses.", |it| {
-        Some(it.used as f64)
-    }),
-    ("free_bytes", Gauge, "Memory that APCu has left.", |it| {
-        Some(it.free as f64)
-    }),
-    ("entries", Gauge, "Entries in APCu.", |it| Some(it.entries as f64)),
-    ("hits", Counter, "Entries that were found in APCu.", |it| {
-        Some(it.hits as f64)
-    }),
-    ("misses", Counter, "Entries that were not found in APCu.", |it| {
-        Some(it.misses as f64)
-    }),
-    (
-        "expunges",
-        Counter,
-        "How often all entries were removed because the memory was full.",
-        |it| Some(it.expunges as f64),
-    ),
-];
 
 fn restarts(opcaches: &[(Labels, &Opcache)]) -> Vec<(Labels, u64)> {
     let mut all = Vec::new();

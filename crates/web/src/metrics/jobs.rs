@@ -1,62 +1,10 @@
 //! Background jobs in numbers.
 
-use super::{Counter, Gauge, Kind, Labels, Metrics, OpenMetrics, Row, with};
+use super::{Labels, Metrics, OpenMetrics, seconds, with};
 use forkyard_protocol::control::Status;
-use forkyard_protocol::jobs::{BUCKETS_MS, Histogram, QueueView, Stats};
+use forkyard_protocol::jobs::{BUCKETS_MS, Histogram, QueueView};
 
-const ALL: &[Row<Stats>] = &[(
-    "store_up",
-    Gauge,
-    "Whether the store of background jobs can be written to.",
-    |it| Some(f64::from(u8::from(it.store_up))),
-)];
-
-const QUEUE: &[Row<QueueView>] = &[
-    ("waiting", Gauge, "Jobs that can start.", |it| {
-        Some(it.waiting as f64)
-    }),
-    (
-        "oldest_waiting_seconds",
-        Gauge,
-        "How long the oldest job that can start has waited.",
-        |it| Some(it.oldest_waiting_ms.unwrap_or(0) as f64 / 1_000.0),
-    ),
-    ("running", Gauge, "Jobs that are under way.", |it| {
-        Some(it.running as f64)
-    }),
-    ("scheduled", Gauge, "Jobs that wait for their time.", |it| {
-        Some(it.scheduled as f64)
-    }),
-    (
-        "blocked",
-        Gauge,
-        "Jobs that wait for another with their serial key.",
-        |it| Some(it.blocked as f64),
-    ),
-    ("failed", Gauge, "Jobs that have failed and are kept.", |it| {
-        Some(it.failed as f64)
-    }),
-    (
-        "quarantined",
-        Gauge,
-        "Jobs that are kept because workers died under them.",
-        |it| Some(it.quarantined as f64),
-    ),
-    (
-        "paused",
-        Gauge,
-        "Whether no further job of the queue starts.",
-        |it| Some(f64::from(u8::from(it.paused))),
-    ),
-];
-
-/// Starts that ended in a way.
-const ENDED: &[Row<u64>] = &[(
-    "ended",
-    Counter,
-    "Starts of jobs that have ended, by outcome.",
-    |it| Some(*it as f64),
-)];
+type Times = fn(&QueueView) -> &Histogram;
 
 pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let Some(stats) = status.jobs.as_ref().and_then(|jobs| jobs.stats.as_ref()) else {
@@ -68,30 +16,35 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
         let outcomes = queue.ended.iter();
         outcomes.map(|(outcome, count)| (with(labels, "outcome", outcome), *count))
     });
-    metrics.families("jobs", ALL, &[(Labels::new(), stats)]);
-    metrics.families("jobs", QUEUE, &queues);
-    metrics.families("jobs", ENDED, &ended.collect::<Vec<_>>());
-    for (name, help, times) in TIMES {
-        metrics.text.family(name, Kind::Histogram, help);
+    metrics
+        .of("jobs", &[(Labels::new(), stats)])
+        .add("store_up", |it| it.store_up);
+    metrics
+        .of("jobs", &queues)
+        .add("waiting", |it| it.waiting)
+        .add("oldest_waiting_seconds", |it| {
+            seconds(it.oldest_waiting_ms.unwrap_or(0))
+        })
+        .add("running", |it| it.running)
+        .add("scheduled", |it| it.scheduled)
+        .add("blocked", |it| it.blocked)
+        .add("failed", |it| it.failed)
+        .add("quarantined", |it| it.quarantined)
+        .add("paused", |it| it.paused);
+    metrics
+        .of("jobs", &ended.collect::<Vec<_>>())
+        .add("ended", |it| *it);
+    let times: [(&str, Times); 2] = [
+        ("jobs_wait_seconds", |queue| &queue.wait),
+        ("jobs_run_seconds", |queue| &queue.run),
+    ];
+    for (name, times) in times {
+        let name = metrics.begin(name);
         for (labels, queue) in &queues {
-            histogram(&mut metrics.text, name, labels, times(queue));
+            histogram(&mut metrics.text, &name, labels, times(queue));
         }
     }
 }
-
-/// A histogram's name and help, and the function that reads it.
-type Times = (&'static str, &'static str, fn(&QueueView) -> &Histogram);
-
-const TIMES: [Times; 2] = [
-    (
-        "forkyard_jobs_wait_seconds",
-        "How long jobs waited for their start.",
-        |queue| &queue.wait,
-    ),
-    ("forkyard_jobs_run_seconds", "How long jobs took.", |queue| {
-        &queue.run
-    }),
-];
 
 fn histogram(text: &mut OpenMetrics, name: &str, labels: &Labels, times: &Histogram) {
     let seconds = |millis: u64| format!("{:?}", millis as f64 / 1_000.0);

@@ -1,7 +1,6 @@
 //! The lanes of pools.
 
-use super::{Counter, Gauge, Labels, Metrics, Row, labelled, with};
-use forkyard_base::openmetrics::Kind::Histogram;
+use super::{Labels, Metrics, labelled, seconds, with};
 use forkyard_protocol::control::Status;
 use forkyard_protocol::lanes::{LaneNumbers, Lanes, WAIT_BOUNDS_MS};
 
@@ -9,71 +8,26 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let pools = labelled(status).into_iter();
     let pools = pools.filter_map(|(labels, pool)| Some((labels, pool.lanes.as_deref()?)));
     let pools: Vec<(Labels, &Lanes)> = pools.collect();
-    metrics.families("pool", POOLS, &pools);
+    metrics.of("pool", &pools).add("lane_reserve", |it| it.reserve);
     let lanes = pools.iter().flat_map(|(labels, lanes)| {
         let each = lanes.each().into_iter();
         each.map(move |(lane, numbers)| (with(labels, "lane", lane.name()), numbers))
     });
     let lanes: Vec<(Labels, &LaneNumbers)> = lanes.collect();
-    metrics.families("pool", LANES, &lanes);
-    write_waits(metrics, &lanes);
-}
-
-const POOLS: &[Row<Lanes>] = &[(
-    "lane_reserve",
-    Gauge,
-    "How many workers the lanes background and bots leave idle.",
-    |it| Some(f64::from(it.reserve)),
-)];
-
-const LANES: &[Row<LaneNumbers>] = &[
-    (
-        "lane_requests",
-        Counter,
-        "Requests of a lane that have begun.",
-        |it| Some(it.requests as f64),
-    ),
-    (
-        "lane_busy_seconds",
-        Counter,
-        "How long requests of a lane kept workers busy.",
-        |it| Some(it.busy_ms as f64 / 1e3),
-    ),
-    (
-        "lane_parked",
-        Gauge,
-        "Requests that wait in the queue of their lane.",
-        |it| Some(f64::from(it.parked)),
-    ),
-    (
-        "lane_refused",
-        Counter,
-        "Requests that were refused because too many of their lane waited.",
-        |it| Some(it.refused as f64),
-    ),
-];
-
-fn write_waits(metrics: &mut Metrics, lanes: &[(Labels, &LaneNumbers)]) {
-    let name = "forkyard_pool_lane_wait_seconds";
-    metrics.text.family(
-        name,
-        Histogram,
-        "How long requests of a lane waited, as far as it is known.",
-    );
+    metrics
+        .of("pool", &lanes)
+        .add("lane_requests", |it| it.requests)
+        .add("lane_busy_seconds", |it| seconds(it.busy_ms))
+        .add("lane_parked", |it| it.parked)
+        .add("lane_refused", |it| it.refused);
+    let name = metrics.begin("pool_lane_wait_seconds");
     for (labels, numbers) in lanes {
-        let mut with_bound = with(labels, "le", "");
-        let place = labels.len();
-        let bounds = WAIT_BOUNDS_MS.map(|bound| (bound as f64 / 1e3).to_string());
-        let bounds = bounds.into_iter().chain(["+Inf".to_owned()]);
         let mut count = 0_u64;
-        for (bound, waits) in bounds.zip(numbers.waits) {
+        let buckets = WAIT_BOUNDS_MS.iter().zip(numbers.waits).map(|(bound, waits)| {
             count = count.saturating_add(waits);
-            with_bound[place].1 = bound;
-            metrics.text.sample(&format!("{name}_bucket"), &with_bound, count);
-        }
-        metrics.text.sample(&format!("{name}_count"), labels, count);
-        metrics
-            .text
-            .sample(&format!("{name}_sum"), labels, numbers.wait_ms as f64 / 1e3);
+            ((*bound as f64 / 1e3).to_string(), count)
+        });
+        let all = numbers.waits.iter().copied().fold(0, u64::saturating_add);
+        metrics.histogram(&name, &labels, buckets, all, numbers.wait_ms as f64 / 1e3);
     }
 }

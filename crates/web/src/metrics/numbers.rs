@@ -1,7 +1,6 @@
 //! Pools' busy time, classes of answers, and histograms.
 
-use super::{Counter, Labels, Metrics, Row, labelled, with};
-use forkyard_base::openmetrics::Kind::Histogram;
+use super::{Labels, Metrics, labelled, with};
 use forkyard_protocol::control::Status;
 use forkyard_protocol::dead_work::DeadCount;
 use forkyard_protocol::numbers::{Distribution, PoolNumbers, StatusClass, at_most_power};
@@ -10,65 +9,21 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
     let pools = labelled(status).into_iter();
     let pools = pools.filter_map(|(labels, pool)| Some((labels, pool.numbers.as_deref()?)));
     let pools: Vec<(Labels, &PoolNumbers)> = pools.collect();
-    metrics.families("pool", NUMBERS, &pools);
-    metrics.families("pool", ANSWERS, &answers(&pools));
-    metrics.families("pool", DEAD, &dead(&pools));
+    metrics
+        .of("pool", &pools)
+        .add("busy_seconds", |it| it.busy_seconds)
+        .add("saturated_seconds", |it| it.saturated_seconds)
+        .add("queue_nonempty_seconds", |it| it.queue_seconds)
+        .add("received_bytes", |it| it.bytes_in)
+        .add("sent_bytes", |it| it.bytes_out)
+        .add("timeouts", |it| it.timed_out)
+        .add("aborted", |it| it.aborted);
+    metrics.of("pool", &answers(&pools)).add("answers", |it| *it);
+    metrics.of("pool", &dead(&pools)).add("dead_requests", |it| *it);
     for family in HISTOGRAMS {
         write_histogram(metrics, family, &pools);
     }
 }
-
-const NUMBERS: &[Row<PoolNumbers>] = &[
-    (
-        "busy_seconds",
-        Counter,
-        "Time that workers were busy, the sum over all: its rate is the mean number of busy workers.",
-        |it| Some(it.busy_seconds),
-    ),
-    (
-        "saturated_seconds",
-        Counter,
-        "Time with max_children busy workers.",
-        |it| Some(it.saturated_seconds),
-    ),
-    (
-        "queue_nonempty_seconds",
-        Counter,
-        "Time in which a connection waited, as far as it is known.",
-        |it| Some(it.queue_seconds),
-    ),
-    (
-        "received_bytes",
-        Counter,
-        "Bytes from the web server, with FastCGI's records.",
-        |it| Some(it.bytes_in as f64),
-    ),
-    (
-        "sent_bytes",
-        Counter,
-        "Bytes to the web server, with FastCGI's records.",
-        |it| Some(it.bytes_out as f64),
-    ),
-    (
-        "timeouts",
-        Counter,
-        "Requests that were ended after request_terminate_timeout.",
-        |it| Some(it.timed_out as f64),
-    ),
-    (
-        "aborted",
-        Counter,
-        "Requests whose client left before the end of the answer.",
-        |it| Some(it.aborted as f64),
-    ),
-];
-
-const ANSWERS: &[Row<u64>] = &[(
-    "answers",
-    Counter,
-    "Requests that have ended, by the class of their status.",
-    |it| Some(*it as f64),
-)];
 
 fn answers(pools: &[(Labels, &PoolNumbers)]) -> Vec<(Labels, u64)> {
     let all = pools.iter().flat_map(|(labels, numbers)| {
@@ -77,13 +32,6 @@ fn answers(pools: &[(Labels, &PoolNumbers)]) -> Vec<(Labels, u64)> {
     });
     all.collect()
 }
-
-const DEAD: &[Row<u64>] = &[(
-    "dead_requests",
-    Counter,
-    "Requests that did not begin, by the reason; ran: they would not have begun without php-fpm's configuration; nonsense: REQUEST_START or REQUEST_TIMEOUT was ignored.",
-    |it| Some(*it as f64),
-)];
 
 fn dead(pools: &[(Labels, &PoolNumbers)]) -> Vec<(Labels, u64)> {
     let all = pools.iter().flat_map(|(labels, numbers)| {
@@ -96,7 +44,6 @@ fn dead(pools: &[(Labels, &PoolNumbers)]) -> Vec<(Labels, u64)> {
 /// A histogram with bounds at powers of two.
 struct Family {
     name: &'static str,
-    help: &'static str,
     of: fn(&PoolNumbers) -> &Distribution,
     /// The exponents of the lowest and the highest bound, in the unit of the buckets.
     exponents: (usize, usize),
@@ -111,29 +58,25 @@ const TIMES: (usize, usize) = (6, 27);
 
 const HISTOGRAMS: [Family; 4] = [
     Family {
-        name: "request_seconds",
-        help: "Duration of requests, from the parameters to the end of the answer.",
+        name: "pool_request_seconds",
         of: |it| &it.run,
         exponents: TIMES,
         units: MICROSECONDS,
     },
     Family {
-        name: "request_wait_seconds",
-        help: "How long requests waited for a worker, as far as it is known.",
+        name: "pool_request_wait_seconds",
         of: |it| &it.wait,
         exponents: TIMES,
         units: MICROSECONDS,
     },
     Family {
-        name: "request_cpu_seconds",
-        help: "Processor time of requests.",
+        name: "pool_request_cpu_seconds",
         of: |it| &it.cpu,
         exponents: TIMES,
         units: MICROSECONDS,
     },
     Family {
-        name: "request_memory_bytes",
-        help: "Peak memory of requests.",
+        name: "pool_request_memory_bytes",
         of: |it| &it.memory,
         // 256 KiB to 16 GiB.
         exponents: (8, 24),
@@ -142,27 +85,15 @@ const HISTOGRAMS: [Family; 4] = [
 ];
 
 fn write_histogram(metrics: &mut Metrics, family: Family, pools: &[(Labels, &PoolNumbers)]) {
-    let name = format!("forkyard_pool_{}", family.name);
-    metrics.text.family(&name, Histogram, family.help);
-    let bucket = format!("{name}_bucket");
+    let name = metrics.begin(family.name);
     let (first, last) = family.exponents;
     let bounds: Vec<(usize, String)> = (first..=last)
         .map(|exponent| (exponent, ((exponent as f64).exp2() * family.units.0).to_string()))
         .collect();
     for (labels, numbers) in pools {
         let of = (family.of)(numbers);
-        let mut with_bound = with(labels, "le", "");
-        let place = labels.len();
-        for (exponent, bound) in &bounds {
-            with_bound[place].1.clone_from(bound);
-            let count = at_most_power(&of.buckets, *exponent);
-            metrics.text.sample(&bucket, &with_bound, count);
-        }
-        "+Inf".clone_into(&mut with_bound[place].1);
-        metrics.text.sample(&bucket, &with_bound, of.count);
-        metrics.text.sample(&format!("{name}_count"), labels, of.count);
-        metrics
-            .text
-            .sample(&format!("{name}_sum"), labels, of.sum * family.units.1);
+        let buckets = bounds.iter();
+        let buckets = buckets.map(|(exponent, bound)| (bound.clone(), at_most_power(&of.buckets, *exponent)));
+        metrics.histogram(&name, labels, buckets, of.count, of.sum * family.units.1);
     }
 }

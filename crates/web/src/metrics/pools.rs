@@ -1,6 +1,6 @@
 //! The numbers of pools, whatever they run.
 
-use super::{Counter, Gauge, Labels, Metrics, Row, labelled, seconds, with};
+use super::{Labels, Metrics, labelled, seconds, with};
 use forkyard_protocol::control::{Boot, GenerationStatus, PoolStatus, RewoundTotals, Status};
 use forkyard_protocol::counters::{ExitCause, Exits};
 use forkyard_protocol::last_reload::LastReload;
@@ -24,242 +24,70 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
             (labels, *pool)
         })
         .collect();
-    metrics.families("daemon", DAEMON_INFO, &daemon);
-    metrics.families("daemon", DAEMON, &all);
-    metrics.families("last_reload", RELOAD, &reloads);
-    metrics.families("pool", INFO, &described);
-    metrics.families("pool", BOOT_INFO, &modes(&pools));
-    metrics.families("pool", POOL, &pools);
-    metrics.families("pool", WORKERS, &workers(&pools));
-    metrics.families("pool", EXITS, &exits(&pools));
-    metrics.families("pool", REFUSALS, &refusals(&pools));
-}
-
-const DAEMON_INFO: &[Row<Status>] = &[("info", Gauge, "The daemon's version.", |_| Some(1.0))];
-
-const DAEMON: &[Row<Status>] = &[
-    (
-        "pools",
-        Gauge,
-        "Pools that there are, skipped ones as well.",
-        |it| Some(it.pools.len() as f64),
-    ),
-    (
-        "pools_skipped",
-        Gauge,
-        "Pools that have errors and are skipped, or go on with the settings that they had.",
-        |it| Some(it.skipped.len() as f64),
-    ),
-];
-
-const RELOAD: &[Row<LastReload>] = &[
-    (
-        "successful",
-        Gauge,
-        "Whether the last reload, or the start, brought the configuration into force for all pools.",
-        |it| Some(f64::from(u8::from(it.is_done()))),
-    ),
-    (
-        "timestamp_seconds",
-        Gauge,
-        "When that was over, seconds since 1970.",
-        |it| Some(it.time as f64),
-    ),
-];
-
-const INFO: &[Row<PoolStatus>] = &[(
-    "info",
-    Gauge,
-    "How a pool's workers are managed, and where it listens.",
-    |_| Some(1.0),
-)];
-
-const BOOT_INFO: &[Row<PoolStatus>] = &[(
-    "boot_info",
-    Gauge,
-    "How a pool's application boots, where it boots once.",
-    |_| Some(1.0),
-)];
-
-const POOL: &[Row<PoolStatus>] = &[
-    ("up", Gauge, "Whether the pool serves requests.", |it| {
-        Some(f64::from(u8::from(matches!(it.state(), "serving" | "reloading"))))
-    }),
-    (
-        "generation",
-        Gauge,
-        "The number of the generation that serves.",
-        |it| serving(it).map(|generation| f64::from(generation.id)),
-    ),
-    (
-        "start_time_seconds",
-        Gauge,
-        "When the generation that serves began, seconds since 1970.",
-        |it| serving(it).map(|generation| generation.started as f64),
-    ),
-    (
-        "workers_max",
-        Gauge,
-        "Most workers that the pool may have: max_children.",
-        |it| Some(f64::from(it.limits.max_children)),
-    ),
-    (
-        "workers_advised",
-        Gauge,
-        "The max_children that the autopilot would choose.",
-        |it| it.advice.as_ref().map(|advice| f64::from(advice.chosen)),
-    ),
-    (
-        "spare_workers_min",
-        Gauge,
-        "Fewest idle workers: min_spare_servers.",
-        |it| it.limits.min_spare_servers.map(f64::from),
-    ),
-    (
-        "spare_workers_max",
-        Gauge,
-        "Most idle workers: max_spare_servers.",
-        |it| it.limits.max_spare_servers.map(f64::from),
-    ),
-    (
-        "boot_seconds",
-        Gauge,
-        "How long the application took to boot, where it boots once.",
-        |it| boot(it)?.took_ms.map(|ms| ms as f64 / 1000.0),
-    ),
-    (
-        "boot_warm_up_seconds",
-        Gauge,
-        "How long the warm-up requests of the boot took together.",
-        |it| {
+    metrics.of("daemon", &daemon).add("info", |_| 1.0);
+    metrics
+        .of("daemon", &all)
+        .add("pools", |it| it.pools.len())
+        .add("pools_skipped", |it| it.skipped.len());
+    metrics
+        .of("last_reload", &reloads)
+        .add("successful", |it| it.is_done())
+        .add("timestamp_seconds", |it| it.time);
+    metrics.of("pool", &described).add("info", |_| 1.0);
+    metrics.of("pool", &modes(&pools)).add("boot_info", |_| 1.0);
+    metrics
+        .of("pool", &pools)
+        .add("up", |it| matches!(it.state(), "serving" | "reloading"))
+        .add("generation", |it| serving(it).map(|generation| generation.id))
+        .add("start_time_seconds", |it| {
+            serving(it).map(|generation| generation.started)
+        })
+        .add("workers_max", |it| it.limits.max_children)
+        .add("workers_advised", |it| {
+            it.advice.as_ref().map(|advice| advice.chosen)
+        })
+        .add("spare_workers_min", |it| it.limits.min_spare_servers)
+        .add("spare_workers_max", |it| it.limits.max_spare_servers)
+        .add("boot_seconds", |it| seconds(boot(it)?.took_ms))
+        .add("boot_warm_up_seconds", |it| {
             let boot = boot(it)?;
             boot.took_ms?;
-            let took: u64 = boot.warm_up.iter().map(|request| request.took_ms).sum();
-            Some(took as f64 / 1000.0)
-        },
-    ),
-    (
-        "boot_requests",
-        Gauge,
-        "Requests that were taken up since the boot.",
-        |it| boot(it).map(|boot| boot.requests as f64),
-    ),
-    (
-        "boot_rewound_requests",
-        Gauge,
-        "Requests after which a worker was put back to its snapshot, since the boot.",
-        |it| rewound(it).map(|rewound| rewound.requests as f64),
-    ),
-    (
-        "boot_rewinding_seconds",
-        Gauge,
-        "How long it took to put workers back, all together.",
-        |it| rewound(it).map(|rewound| rewound.micros as f64 / 1e6),
-    ),
-    (
-        "boot_rewound_pages",
-        Gauge,
-        "Pages of memory that were copied to put workers back.",
-        |it| rewound(it).map(|rewound| rewound.pages as f64),
-    ),
-    (
-        "queue_connections",
-        Gauge,
-        "Connections that wait to be accepted.",
-        |it| it.queue.map(f64::from),
-    ),
-    (
-        "queue_connections_peak",
-        Gauge,
-        "Most connections that were seen waiting.",
-        |it| {
-            let now = u64::from(it.queue?);
-            Some(it.counts.queue_max.max(now) as f64)
-        },
-    ),
-    (
-        "queue_connections_max",
-        Gauge,
-        "Most connections that may wait: the backlog that the kernel grants.",
-        |it| it.queue_limit.map(f64::from),
-    ),
-    (
-        "requests_in_flight",
-        Gauge,
-        "Requests that workers serve now, where each may serve several.",
-        in_flight,
-    ),
-    (
-        "idle_streams",
-        Gauge,
-        "These requests with an answer that has begun and sends nothing: idle streams and WebSockets.",
-        idle_streams,
-    ),
-    ("requests", Counter, "Requests that workers took up.", |it| {
-        Some(it.counts.requests as f64)
-    }),
-    (
-        "slow_requests",
-        Counter,
-        "Requests that took longer than request_slowlog_timeout.",
-        |it| Some(it.counts.slow as f64),
-    ),
-    (
-        "terminated_requests",
-        Counter,
-        "Requests that took longer than request_terminate_timeout and were ended.",
-        |it| Some(it.counts.terminated as f64),
-    ),
-    (
-        "max_children_reached",
-        Counter,
-        "How often more workers were wanted than max_children allows.",
-        |it| Some(it.counts.max_children_reached as f64),
-    ),
-    ("worker_starts", Counter, "Workers that were made.", |it| {
-        Some(it.counts.starts as f64)
-    }),
-    (
-        "failed_starts",
-        Counter,
-        "How often the pool's application could not be started.",
-        |it| Some(it.failed_starts as f64),
-    ),
-    (
-        "orphans",
-        Gauge,
-        "Processes that workers which are gone have left behind.",
-        |it| Some(f64::from(it.orphans)),
-    ),
-    (
-        "memory_bytes",
-        Gauge,
-        "Memory of workers, programs and preloaders: their proportional shares (PSS).",
-        |it| it.memory.map(|bytes| bytes as f64),
-    ),
-    (
-        "cpu_seconds",
-        Counter,
-        "Processor time of workers, including workers that have exited.",
-        |it| seconds(Some(it.cpu_ms)),
-    ),
-];
-
-const WORKERS: &[Row<u32>] = &[("workers", Gauge, "Workers by state.", |it| Some(f64::from(*it)))];
-
-const EXITS: &[Row<Exits>] = &[(
-    "worker_exits",
-    Counter,
-    "Workers that exited, by cause: retired and terminated workers were stopped by the master.",
-    |it| Some(it.count as f64),
-)];
-
-const REFUSALS: &[Row<Refusals>] = &[(
-    "scripts_not_run",
-    Counter,
-    "Requests that were answered without running the script, by cause.",
-    |it| Some(it.count as f64),
-)];
+            seconds(boot.warm_up.iter().map(|request| request.took_ms).sum::<u64>())
+        })
+        .add("boot_requests", |it| boot(it).map(|boot| boot.requests))
+        .add("boot_rewound_requests", |it| {
+            rewound(it).map(|rewound| rewound.requests)
+        })
+        .add("boot_rewinding_seconds", |it| {
+            rewound(it).map(|rewound| rewound.micros as f64 / 1e6)
+        })
+        .add("boot_rewound_pages", |it| {
+            rewound(it).map(|rewound| rewound.pages)
+        })
+        .add("queue_connections", |it| it.queue)
+        .add("queue_connections_peak", |it| {
+            Some(it.counts.queue_max.max(it.queue?.into()))
+        })
+        .add("queue_connections_max", |it| it.queue_limit)
+        .add("requests_in_flight", |it| in_flight(it))
+        .add("idle_streams", |it| idle_streams(it))
+        .add("requests", |it| it.counts.requests)
+        .add("slow_requests", |it| it.counts.slow)
+        .add("terminated_requests", |it| it.counts.terminated)
+        .add("max_children_reached", |it| it.counts.max_children_reached)
+        .add("worker_starts", |it| it.counts.starts)
+        .add("failed_starts", |it| it.failed_starts)
+        .add("orphans", |it| it.orphans)
+        .add("memory_bytes", |it| it.memory)
+        .add("cpu_seconds", |it| seconds(it.cpu_ms));
+    metrics.of("pool", &workers(&pools)).add("workers", |it| *it);
+    metrics
+        .of("pool", &exits(&pools))
+        .add("worker_exits", |it| it.count);
+    metrics
+        .of("pool", &refusals(&pools))
+        .add("scripts_not_run", |it| it.count);
+}
 
 fn serving(pool: &PoolStatus) -> Option<&GenerationStatus> {
     pool.generations.iter().find(|it| it.state == "serving")

@@ -1,6 +1,6 @@
 //! The releases of pools, and their deployments.
 
-use super::{Counter, Gauge, Labels, Metrics, Row, labelled, with};
+use super::{Labels, Metrics, labelled, with};
 use forkyard_protocol::control::Status;
 use forkyard_protocol::release::{Outcome, PoolReleases, UnderWay};
 
@@ -26,23 +26,9 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
         Some((labels.clone(), under_way))
     });
     let under_way: Vec<(Labels, &UnderWay)> = under_way.collect();
-    metrics.families("pool", INFO, &serving);
-    metrics.families("pool", ENDED, &ended);
-    metrics.families("pool", UNDER_WAY, &under_way);
+    metrics.of("pool", &serving).add("release_info", |_| 1.0);
+    metrics.of("pool", &ended).add("deployments", |it| *it);
+    metrics
+        .of("pool", &under_way)
+        .add("deployment_share", |it| f64::from(it.percent) / 100.0);
 }
-
-const INFO: &[Row<PoolReleases>] = &[("release_info", Gauge, "The release in service.", |_| Some(1.0))];
-
-const ENDED: &[Row<u64>] = &[(
-    "deployments",
-    Counter,
-    "Deployments that have ended, by outcome.",
-    |it| Some(*it as f64),
-)];
-
-const UNDER_WAY: &[Row<UnderWay>] = &[(
-    "deployment_share",
-    Gauge,
-    "The part of the requests that the release of a deployment gets, 0 to 1.",
-    |it| Some(f64::from(it.percent) / 100.0),
-)];
