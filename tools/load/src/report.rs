@@ -18,8 +18,8 @@ struct Report {
     seconds: f64,
     requests_per_second: f64,
     errors: u64,
-    errors_by_kind: BTreeMap<&'static str, u64>,
-    examples: BTreeMap<&'static str, String>,
+    errors_by_kind: BTreeMap<RequestFailure, u64>,
+    examples: BTreeMap<RequestFailure, String>,
     statuses: BTreeMap<u16, u64>,
     reconnects: u64,
     received_bytes: u64,
@@ -55,14 +55,8 @@ impl Report {
             seconds,
             requests_per_second: ((tally.completed - tally.late) as f64 / seconds * 10.0).round() / 10.0,
             errors: tally.all_errors(),
-            errors_by_kind: RequestFailure::ALL
-                .map(|failure| (failure.name(), tally.errors.get(&failure).copied().unwrap_or(0)))
-                .into(),
-            examples: tally
-                .examples
-                .iter()
-                .map(|(failure, text)| (failure.name(), text.clone()))
-                .collect(),
+            errors_by_kind: tally.errors.clone(),
+            examples: tally.examples.clone(),
             statuses: tally.statuses.clone(),
             reconnects: tally.reconnects,
             received_bytes: tally.received_bytes,

@@ -1,11 +1,13 @@
 //! Counters of a measurement.
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How a request failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum RequestFailure {
     /// No connection, for example because of a full listen queue.
     Connect,
@@ -27,16 +29,6 @@ impl RequestFailure {
         RequestFailure::Status,
         RequestFailure::Timeout,
     ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            RequestFailure::Connect => "connect",
-            RequestFailure::Eof => "eof",
-            RequestFailure::Protocol => "protocol",
-            RequestFailure::Status => "status",
-            RequestFailure::Timeout => "timeout",
-        }
-    }
 }
 
 /// All counters. Times count from the start of the measurement.
@@ -67,7 +59,7 @@ impl Tally {
         Tally {
             completed: 0,
             late: 0,
-            errors: BTreeMap::new(),
+            errors: RequestFailure::ALL.map(|failure| (failure, 0)).into(),
             statuses: BTreeMap::new(),
             examples: BTreeMap::new(),
             reconnects: 0,
