@@ -79,164 +79,132 @@ commands! {
     "sequence-list" => SequenceList(SequenceList),
 }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PushRequest {
-    pub job: Option<NewJob>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<NewJob>,
-    /// The time limit of the store; `push_timeout` of `[jobs]` by default.
-    pub timeout_ms: Option<u64>,
+/// The fields of commands. Others are refused.
+macro_rules! fields {
+    ($($(#[$about:meta])* pub struct $name:ident $fields:tt)*) => {$(
+        $(#[$about])*
+        #[skip_serializing_none]
+        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name $fields
+    )*};
 }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JobName {
-    pub id: Option<i64>,
-    pub queue: Option<String>,
-    #[serde(rename = "ref")]
-    pub reference: Option<String>,
-}
+fields! {
+    pub struct PushRequest {
+        pub job: Option<NewJob>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub jobs: Vec<NewJob>,
+        /// The time limit of the store; `push_timeout` of `[jobs]` by default.
+        pub timeout_ms: Option<u64>,
+    }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WaitRequest {
-    pub id: Option<i64>,
-    pub queue: Option<String>,
-    #[serde(rename = "ref")]
-    pub reference: Option<String>,
-    pub timeout_ms: Option<u64>,
-}
+    pub struct JobName {
+        pub id: Option<i64>,
+        pub queue: Option<String>,
+        #[serde(rename = "ref")]
+        pub reference: Option<String>,
+    }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListRequest {
-    pub queue: Option<String>,
-    pub state: Option<String>,
-    pub tenant: Option<String>,
-    pub kind: Option<String>,
-    pub key: Option<String>,
-    pub status: Option<String>,
-    pub step: Option<String>,
-    /// Only jobs pushed at this time or later, milliseconds since 1970.
-    pub since_ms: Option<i64>,
-    pub until_ms: Option<i64>,
-    pub before: Option<i64>,
-    pub limit: Option<u32>,
-}
+    pub struct WaitRequest {
+        pub id: Option<i64>,
+        pub queue: Option<String>,
+        #[serde(rename = "ref")]
+        pub reference: Option<String>,
+        pub timeout_ms: Option<u64>,
+    }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LastRequest {
-    pub by: String,
-    pub like: Option<String>,
-    pub queue: Option<String>,
-    pub tenant: Option<String>,
-    pub kind: Option<String>,
-    pub limit: Option<u32>,
-}
+    pub struct ListRequest {
+        pub queue: Option<String>,
+        pub state: Option<String>,
+        pub tenant: Option<String>,
+        pub kind: Option<String>,
+        pub key: Option<String>,
+        pub status: Option<String>,
+        pub step: Option<String>,
+        /// Only jobs pushed at this time or later, milliseconds since 1970.
+        pub since_ms: Option<i64>,
+        pub until_ms: Option<i64>,
+        pub before: Option<i64>,
+        pub limit: Option<u32>,
+    }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunRequest {
-    pub kind: String,
-    pub key: String,
-    pub queue: Option<String>,
-    pub tenant: Option<String>,
-}
+    pub struct LastRequest {
+        pub by: String,
+        pub like: Option<String>,
+        pub queue: Option<String>,
+        pub tenant: Option<String>,
+        pub kind: Option<String>,
+        pub limit: Option<u32>,
+    }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CountRequest {
-    pub queue: Option<String>,
-    pub tenant: Option<String>,
-    pub kind: Option<String>,
-}
+    pub struct RunRequest {
+        pub kind: String,
+        pub key: String,
+        pub queue: Option<String>,
+        pub tenant: Option<String>,
+    }
 
-/// The jobs of `retry`, `cancel`, `discard` and `purge`: one by its number or by its queue and `ref`; or all in a
-/// state, optionally of one queue, tenant and kind.
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Selected {
-    pub id: Option<i64>,
-    #[serde(rename = "ref")]
-    pub reference: Option<String>,
-    pub state: Option<String>,
-    pub queue: Option<String>,
-    pub tenant: Option<String>,
-    pub kind: Option<String>,
-}
+    pub struct CountRequest {
+        pub queue: Option<String>,
+        pub tenant: Option<String>,
+        pub kind: Option<String>,
+    }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PauseRequest {
-    pub queue: String,
-    pub reason: Option<String>,
-}
+    /// The jobs of `retry`, `cancel`, `discard` and `purge`: one by its number or by its queue and `ref`; or all in a
+    /// state, optionally of one queue, tenant and kind.
+    pub struct Selected {
+        pub id: Option<i64>,
+        #[serde(rename = "ref")]
+        pub reference: Option<String>,
+        pub state: Option<String>,
+        pub queue: Option<String>,
+        pub tenant: Option<String>,
+        pub kind: Option<String>,
+    }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct QueueName {
-    pub queue: String,
-}
+    pub struct PauseRequest {
+        pub queue: String,
+        pub reason: Option<String>,
+    }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProgressRequest {
-    pub id: i64,
-    pub attempt: u32,
-    pub percent: u32,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub text: String,
-}
+    pub struct QueueName {
+        pub queue: String,
+    }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunNow {
-    pub schedule: String,
-}
+    pub struct ProgressRequest {
+        pub id: i64,
+        pub attempt: u32,
+        pub percent: u32,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        pub text: String,
+    }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nothing {}
+    pub struct RunNow {
+        pub schedule: String,
+    }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SequenceBegin {
-    pub queue: String,
-    pub name: Option<String>,
-    pub total: Option<u64>,
-}
+    pub struct Nothing {}
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SequenceAdd {
-    pub id: i64,
-    pub from: u64,
-    pub jobs: Vec<NewJob>,
-}
+    pub struct SequenceBegin {
+        pub queue: String,
+        pub name: Option<String>,
+        pub total: Option<u64>,
+    }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SequenceName {
-    pub id: i64,
-}
+    pub struct SequenceAdd {
+        pub id: i64,
+        pub from: u64,
+        pub jobs: Vec<NewJob>,
+    }
 
-#[skip_serializing_none]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SequenceList {
-    pub limit: Option<u32>,
+    pub struct SequenceName {
+        pub id: i64,
+    }
+
+    pub struct SequenceList {
+        pub limit: Option<u32>,
+    }
 }
 
 /// A client's line with a known command. Its fields stay as written, because a payload must.
