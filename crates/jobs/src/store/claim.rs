@@ -2,7 +2,7 @@
 
 use super::operation::{Claimed, Ending, ForeignJob, Operation, Reply};
 use super::push::is_ahead;
-use super::sql::{Present, Result, Row};
+use super::sql::{Present, Result, Row, values};
 use super::{NO_SEQUENCE, State, Work};
 use crate::core::schedule::Kept;
 use crate::core::{Counters, GroupName, Start};
@@ -93,7 +93,7 @@ impl Work<'_> {
             "UPDATE job SET state = ?2, attempt = attempt + 1, started_at = ?3, progress = NULL, progress_text = NULL \
              WHERE id = ?1 RETURNING id, attempt, failures, crashes, snoozes, max_failures, timeout_ms, expires_at, steps, \
              queue, tenant, kind, payload, content_type, key, traceparent, pushed_at, run_at",
-            &[id.into(), State::Running.into(), now_ms.into()],
+            values![id, State::Running, now_ms],
             |row| claimed(row, now_ms),
         )?;
         let Some(mut claimed) = claimed else {
@@ -102,7 +102,7 @@ impl Work<'_> {
         if !claimed.steps.is_empty() {
             let decided = self.database.all(
                 "SELECT status FROM step WHERE job = ?1 AND status IS NOT NULL AND status <> 'task_error'",
-                &[id.into()],
+                values![id],
                 |row| row.word(0),
             )?;
             claimed.start.step = decided.len();
@@ -116,7 +116,7 @@ impl Work<'_> {
         let owner = self.owner;
         self.execute(
             "INSERT INTO running (id, attempt, owner) VALUES (?1, ?2, ?3)",
-            &[id.into(), claimed.start.attempt.into(), owner.into()],
+            values![id, claimed.start.attempt, owner],
         )?;
         Ok(Some(claimed))
     }
@@ -132,7 +132,7 @@ impl Work<'_> {
         for (run_at, id) in due {
             self.execute(
                 "DELETE FROM later WHERE run_at = ?1 AND id = ?2",
-                &[run_at.into(), id.into()],
+                values![run_at, id],
             )?;
             let entry = self.queue_entry(id)?;
             self.make_ready_again(&entry)?;
@@ -150,7 +150,7 @@ impl Work<'_> {
     }
 
     fn forget(&mut self, owner: &str) -> Result<Reply> {
-        self.execute("DELETE FROM owner WHERE name = ?1", &[owner.into()])?;
+        self.execute("DELETE FROM owner WHERE name = ?1", values![owner])?;
         Ok(Reply::Done)
     }
 
@@ -197,7 +197,7 @@ impl Work<'_> {
         let paused = self.paused()?;
         let cancelled = self.database.all(
             "SELECT id FROM running WHERE owner = ?1 AND ending & ?2 <> 0 ORDER BY id",
-            &[owner.into(), i64::from(Ending::CANCELLED).into()],
+            values![owner, i64::from(Ending::CANCELLED)],
             |row| row.number(0),
         )?;
         Ok(Reply::Foreign {
@@ -218,7 +218,7 @@ impl Work<'_> {
         let owner = self.owner;
         self.execute(
             "INSERT INTO owner (name) VALUES (?1) ON CONFLICT DO NOTHING",
-            &[owner.into()],
+            values![owner],
         )?;
         self.see_nodes()?;
         let paused = self.paused()?;
@@ -249,9 +249,9 @@ impl Work<'_> {
         match is_paused {
             true => self.execute(
                 "INSERT INTO queue (name, reason) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET reason = excluded.reason",
-                &[queue.into(), reason.into()],
+                values![queue, reason],
             )?,
-            false => self.execute("DELETE FROM queue WHERE name = ?1", &[queue.into()])?,
+            false => self.execute("DELETE FROM queue WHERE name = ?1", values![queue])?,
         };
         let queue = queue.to_owned();
         Ok(Reply::Paused { queue, is_paused })
@@ -259,7 +259,7 @@ impl Work<'_> {
 
     pub(super) fn running_attempt(&mut self, id: i64) -> Result<Option<u32>> {
         self.database
-            .first("SELECT attempt FROM running WHERE id = ?1", &[id.into()], |row| {
+            .first("SELECT attempt FROM running WHERE id = ?1", values![id], |row| {
                 row.count(0)
             })
     }
@@ -272,12 +272,12 @@ impl Work<'_> {
         };
         self.execute(
             "INSERT INTO node (name, seen_at) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at",
-            &[(&node).into(), self.now_ms.into()],
+            values![&node, self.now_ms],
         )?;
         let silent_since = self.now_ms.saturating_sub(self.lease_ms);
         let silent = self.database.all(
             "SELECT name FROM node WHERE seen_at < ?1 ORDER BY name",
-            &[silent_since.into()],
+            values![silent_since],
             |row| row.word(0),
         )?;
         for node in &silent {
@@ -286,7 +286,7 @@ impl Work<'_> {
             self.execute(
                 "DELETE FROM node WHERE name = ?1 AND seen_at < ?2 AND NOT EXISTS (SELECT 1 FROM owner \
                  WHERE substr(owner.name, 1, ?3) = ?4)",
-                &[node.into(), silent_since.into(), length.into(), (&prefix).into()],
+                values![node, silent_since, length, &prefix],
             )?;
         }
         Ok(silent)

@@ -1,7 +1,7 @@
 //! Records how jobs and their steps ended.
 
 use super::operation::{Change, Ending, Finished, Operation, Progress, Reply, Selection, StepDone};
-use super::sql::{Notice, Present, Result, Row, Value};
+use super::sql::{Notice, Present, Result, Row, Value, values};
 use super::{QueueEntry, State, Work, entry};
 use crate::core::{Becomes, Outcome, TaskStatus};
 use forkyard_protocol::jobs::HeldKeys;
@@ -41,7 +41,7 @@ impl Work<'_> {
     pub(super) fn finish(&mut self, finished: &Finished) -> Result<Reply> {
         let ended = self.execute(
             "DELETE FROM running WHERE id = ?1 AND attempt = ?2",
-            &[finished.id.into(), finished.attempt.into()],
+            values![finished.id, finished.attempt],
         )?;
         if ended == 0 {
             return Ok(Reply::Done);
@@ -68,20 +68,20 @@ impl Work<'_> {
             "UPDATE job SET state = ?2, ended_at = ?3, failures = ?4, crashes = ?5, snoozes = ?6, status = ?7, \
              outcome = ?8, result = ?9, error = ?10, log = ?11, duration_ms = ?12, result_cut = ?13 WHERE id = ?1 \
              RETURNING queue, tenant, priority, serial, sequence",
-            &[
-                finished.id.into(),
-                state.into(),
-                state.is_end().then_some(self.now_ms).into(),
-                verdict.counters.failures.into(),
-                verdict.counters.crashes.into(),
-                verdict.counters.snoozes.into(),
-                status.as_ref().into(),
-                outcome.as_ref().into(),
-                (&finished.output.result).into(),
-                (&finished.output.error).into(),
-                (&finished.output.log).into(),
-                duration_ms.into(),
-                left_out(finished.output.cut).into(),
+            values![
+                finished.id,
+                state,
+                state.is_end().then_some(self.now_ms),
+                verdict.counters.failures,
+                verdict.counters.crashes,
+                verdict.counters.snoozes,
+                status.as_ref(),
+                outcome.as_ref(),
+                &finished.output.result,
+                &finished.output.error,
+                &finished.output.log,
+                duration_ms,
+                left_out(finished.output.cut),
             ],
             |row| entry(finished.id, row),
         )?;
@@ -91,7 +91,7 @@ impl Work<'_> {
         if let Some(payload) = &finished.output.payload {
             self.execute(
                 "UPDATE job SET payload = ?2 WHERE id = ?1",
-                &[finished.id.into(), payload.into()],
+                values![finished.id, payload],
             )?;
         }
         if is_told && !matches!(verdict.becomes, Becomes::Done(_)) {
@@ -113,12 +113,12 @@ impl Work<'_> {
             "INSERT INTO ended (job, attempt, outcome, error, ended_at) VALUES (?1, ?2, ?3, ?4, ?5) \
              ON CONFLICT (job, attempt) DO UPDATE SET outcome = excluded.outcome, error = excluded.error, \
              ended_at = excluded.ended_at",
-            &[
-                finished.id.into(),
-                finished.attempt.into(),
-                (&word(finished.verdict.outcome)).into(),
-                (&finished.output.error).into(),
-                now_ms.into(),
+            values![
+                finished.id,
+                finished.attempt,
+                &word(finished.verdict.outcome),
+                &finished.output.error,
+                now_ms
             ],
         )?;
         let Some(last) = finished.attempt.checked_sub(MOST_ENDS) else {
@@ -126,7 +126,7 @@ impl Work<'_> {
         };
         self.run(
             "DELETE FROM ended WHERE job = ?1 AND attempt <= ?2",
-            &[finished.id.into(), last.into()],
+            values![finished.id, last],
         )
     }
 
@@ -141,14 +141,14 @@ impl Work<'_> {
             "INSERT INTO step (job, n, name, status, duration_ms, output, output_cut) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
              ON CONFLICT (job, n) DO UPDATE SET name = excluded.name, status = excluded.status, \
              duration_ms = excluded.duration_ms, output = excluded.output, output_cut = excluded.output_cut",
-            &[
-                done.id.into(),
-                number(done.step as u64).into(),
-                (&done.name).into(),
-                (&word(done.status)).into(),
-                number(done.duration_ms).into(),
-                kept.into(),
-                left_out(done.output_cut).into(),
+            values![
+                done.id,
+                number(done.step as u64),
+                &done.name,
+                &word(done.status),
+                number(done.duration_ms),
+                kept,
+                left_out(done.output_cut),
             ],
         )?;
         Ok(Reply::Done)
@@ -164,7 +164,7 @@ impl Work<'_> {
         if is_running && is_own {
             self.execute(
                 "UPDATE job SET progress = ?2, progress_text = ?3 WHERE id = ?1",
-                &[id.into(), percent.into(), (&progress.text).into()],
+                values![id, percent, &progress.text],
             )?;
         }
         Ok(Reply::Done)
@@ -215,7 +215,7 @@ impl Work<'_> {
         let holder = self.database.first(
             "SELECT other.id FROM job JOIN job AS other ON other.queue = job.queue AND other.key = job.key \
              WHERE job.id = ?1 AND other.key IS NOT NULL AND other.state IN (0, 1, 2, 7) AND other.id <> job.id",
-            &[id.into()],
+            values![id],
             |row| row.number(0),
         )?;
         if let Some(holder) = holder {
@@ -224,11 +224,11 @@ impl Work<'_> {
         self.execute(
             "UPDATE job SET failures = 0, crashes = 0, snoozes = 0, ended_at = NULL, error = NULL, expires_at = NULL, \
              status = NULL WHERE id = ?1",
-            &[id.into()],
+            values![id],
         )?;
         if state == State::Done {
             // All steps are done, so all are repeated.
-            self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
+            self.execute("DELETE FROM step WHERE job = ?1", values![id])?;
         }
         self.leave(&entry, state)?;
         self.make_ready_again(&entry)?;
@@ -242,7 +242,7 @@ impl Work<'_> {
                 let how = i64::from(Ending::CANCELLED);
                 self.execute(
                     "UPDATE running SET ending = ending | ?2 WHERE id = ?1",
-                    &[id.into(), how.into()],
+                    values![id, how],
                 )?;
                 self.database.notify(&Notice::Cancel(id))?;
                 Ok(Changed::Runs)
@@ -265,7 +265,7 @@ impl Work<'_> {
         };
         self.execute(
             "UPDATE running SET ending = ending | ?3 WHERE id = ?1 AND attempt = ?2",
-            &[id.into(), attempt.into(), i64::from(how).into()],
+            values![id, attempt, i64::from(how)],
         )?;
         self.is_news = true;
         Ok(Reply::Done)
@@ -275,7 +275,7 @@ impl Work<'_> {
         let now_ms = self.now_ms;
         self.run(
             "UPDATE job SET state = ?2, ended_at = ?3 WHERE id = ?1",
-            &[id.into(), state.into(), now_ms.into()],
+            values![id, state, now_ms],
         )
     }
 
@@ -284,13 +284,7 @@ impl Work<'_> {
             State::Waiting => {
                 let left = self.execute(
                     "DELETE FROM ready WHERE queue = ?1 AND tenant = ?2 AND priority = ?3 AND sequence = ?4 AND id = ?5",
-                    &[
-                        (&entry.group.queue).into(),
-                        (&entry.group.tenant).into(),
-                        entry.priority.into(),
-                        entry.sequence.into(),
-                        entry.id.into(),
-                    ],
+                    values![&entry.group.queue, &entry.group.tenant, entry.priority, entry.sequence, entry.id],
                 )?;
                 if left > 0 {
                     self.count_ready(entry, -1);
@@ -301,17 +295,12 @@ impl Work<'_> {
                 self.is_due_changed = true;
                 self.run(
                     "DELETE FROM later WHERE id = ?1 AND run_at = (SELECT run_at FROM job WHERE id = ?1)",
-                    &[entry.id.into()],
+                    values![entry.id],
                 )
             }
             State::Blocked => self.run(
                 "DELETE FROM blocked WHERE queue = ?1 AND serial = ?2 AND priority = ?3 AND id = ?4",
-                &[
-                    (&entry.group.queue).into(),
-                    (&entry.serial).into(),
-                    entry.priority.into(),
-                    entry.id.into(),
-                ],
+                values![&entry.group.queue, &entry.serial, entry.priority, entry.id],
             ),
             _ => Ok(()),
         }
@@ -326,7 +315,7 @@ impl Work<'_> {
                 let select = format!("SELECT id, state, queue FROM job WHERE id = ?1{locking}");
                 let found = self
                     .database
-                    .first(&select, &[(*id).into()], |row| Ok((read(row)?, row.word(2)?)))?;
+                    .first(&select, values![*id], |row| Ok((read(row)?, row.word(2)?)))?;
                 let may = |queue: &String| queues.as_ref().is_none_or(|queues| queues.contains(queue));
                 let found = found.filter(|(_, queue)| may(queue)).map(|(found, _)| found);
                 return Ok((found.into_iter().collect(), None));
@@ -335,9 +324,7 @@ impl Work<'_> {
                 let select = format!(
                     "SELECT id, state FROM job WHERE queue = ?1 AND ref = ?2 AND ref IS NOT NULL{locking}"
                 );
-                let found = self
-                    .database
-                    .all(&select, &[queue.into(), reference.into()], read)?;
+                let found = self.database.all(&select, values![queue, reference], read)?;
                 return Ok((found, None));
             }
             Selection::All(filter) => {
@@ -351,7 +338,7 @@ impl Work<'_> {
         };
         let last = self.database.first(
             "SELECT max(id) FROM (SELECT id FROM job WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3) AS portion",
-            &[after.into(), until.into(), MOST_LOOKED_AT.into()],
+            values![after, until, MOST_LOOKED_AT],
             |row| row.int(0),
         )?;
         let Some(mut last) = last.flatten() else {
@@ -393,8 +380,8 @@ impl Work<'_> {
     }
 
     fn forget_job(&mut self, id: i64) -> Result<()> {
-        self.execute("DELETE FROM job WHERE id = ?1", &[id.into()])?;
-        self.execute("DELETE FROM step WHERE job = ?1", &[id.into()])?;
-        self.run("DELETE FROM ended WHERE job = ?1", &[id.into()])
+        self.execute("DELETE FROM job WHERE id = ?1", values![id])?;
+        self.execute("DELETE FROM step WHERE job = ?1", values![id])?;
+        self.run("DELETE FROM ended WHERE job = ?1", values![id])
     }
 }

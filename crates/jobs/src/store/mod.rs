@@ -31,7 +31,7 @@ pub use sqlite::{Copied, Sqlite};
 pub use thread::{Opener, StoreEvent, StoreThread};
 
 use crate::core::GroupName;
-use sql::{Database, Present, Result, Value};
+use sql::{Database, Present, Result, Value, values};
 use std::collections::{BTreeMap, HashMap};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -144,29 +144,24 @@ impl Work<'_> {
             self.database.lock_serial(&entry.group.queue, serial)?;
             let took = self.execute(
                 "INSERT INTO lane (queue, serial, id) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-                &[(&entry.group.queue).into(), serial.into(), entry.id.into()],
+                values![&entry.group.queue, serial, entry.id],
             )?;
             if took == 0 {
                 self.execute(
                     "INSERT INTO blocked (queue, serial, priority, id) VALUES (?1, ?2, ?3, ?4)",
-                    &[
-                        (&entry.group.queue).into(),
-                        serial.into(),
-                        entry.priority.into(),
-                        entry.id.into(),
-                    ],
+                    values![&entry.group.queue, serial, entry.priority, entry.id],
                 )?;
                 return self.set_state(entry.id, State::Blocked);
             }
         }
         self.execute(
             "INSERT INTO ready (queue, tenant, priority, sequence, id) VALUES (?1, ?2, ?3, ?4, ?5)",
-            &[
-                (&entry.group.queue).into(),
-                (&entry.group.tenant).into(),
-                entry.priority.into(),
-                entry.sequence.into(),
-                entry.id.into(),
+            values![
+                &entry.group.queue,
+                &entry.group.tenant,
+                entry.priority,
+                entry.sequence,
+                entry.id
             ],
         )?;
         self.count_ready(entry, 1);
@@ -181,11 +176,11 @@ impl Work<'_> {
     fn make_later(&mut self, entry: &QueueEntry, at_ms: i64) -> Result<()> {
         self.execute(
             "INSERT INTO later (run_at, id) VALUES (?1, ?2)",
-            &[at_ms.into(), entry.id.into()],
+            values![at_ms, entry.id],
         )?;
         self.execute(
             "UPDATE job SET state = ?2, run_at = ?3 WHERE id = ?1",
-            &[entry.id.into(), State::Scheduled.into(), at_ms.into()],
+            values![entry.id, State::Scheduled, at_ms],
         )?;
         self.is_due_changed = true;
         self.is_news = true;
@@ -199,7 +194,7 @@ impl Work<'_> {
         self.database.lock_serial(&entry.group.queue, serial)?;
         let left = self.execute(
             "DELETE FROM lane WHERE queue = ?1 AND serial = ?2 AND id = ?3",
-            &[(&entry.group.queue).into(), serial.into(), entry.id.into()],
+            values![&entry.group.queue, serial, entry.id],
         )?;
         if left == 0 {
             return Ok(());
@@ -207,7 +202,7 @@ impl Work<'_> {
         let next = self.database.first(
             "DELETE FROM blocked WHERE (queue, serial, priority, id) = (SELECT queue, serial, priority, id FROM blocked \
              WHERE queue = ?1 AND serial = ?2 ORDER BY priority, id LIMIT 1) RETURNING id",
-            &[(&entry.group.queue).into(), serial.into()],
+            values![&entry.group.queue, serial],
             |row| row.number(0),
         )?;
         match next {
@@ -220,16 +215,13 @@ impl Work<'_> {
     }
 
     fn set_state(&mut self, id: i64, state: State) -> Result<()> {
-        self.run(
-            "UPDATE job SET state = ?2 WHERE id = ?1",
-            &[id.into(), state.into()],
-        )
+        self.run("UPDATE job SET state = ?2 WHERE id = ?1", values![id, state])
     }
 
     fn queue_entry(&mut self, id: i64) -> Result<QueueEntry> {
         let found = self.database.first(
             "SELECT queue, tenant, priority, serial, sequence FROM job WHERE id = ?1",
-            &[id.into()],
+            values![id],
             |row| entry(id, row),
         )?;
         found.ok_or_else(|| sql::SqlError::new(sql::Trouble::Statement, format!("job {id} is gone")))

@@ -1,7 +1,7 @@
 //! Adds jobs.
 
 use super::operation::{Fired, Reply};
-use super::sql::{Present, Result};
+use super::sql::{Present, Result, values};
 use super::{NO_SEQUENCE, QueueEntry, Work};
 use crate::core::GroupName;
 use crate::core::schedule::LATE_MS;
@@ -38,23 +38,23 @@ impl Work<'_> {
              serial, payload, content_type, traceparent, steps, sequence, ref) \
              VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) ON CONFLICT DO NOTHING \
              RETURNING id",
-            &[
-                (&job.queue).into(),
-                (&job.kind).into(),
-                (&job.tenant).into(),
-                priority.into(),
-                self.now_ms.into(),
-                job.attempts.into(),
-                timeout_ms.into(),
-                job.expires_ms.into(),
-                (&job.key).into(),
-                (&job.serial).into(),
-                (&job.payload).into(),
-                job.content_type.as_deref().unwrap_or(CONTENT_TYPE).into(),
-                (&job.traceparent).into(),
-                steps.as_ref().into(),
-                sequence.into(),
-                (&job.reference).into(),
+            values![
+                &job.queue,
+                &job.kind,
+                &job.tenant,
+                priority,
+                self.now_ms,
+                job.attempts,
+                timeout_ms,
+                job.expires_ms,
+                &job.key,
+                &job.serial,
+                &job.payload,
+                job.content_type.as_deref().unwrap_or(CONTENT_TYPE),
+                &job.traceparent,
+                steps.as_ref(),
+                sequence,
+                &job.reference,
             ],
             |row| row.number(0),
         )?;
@@ -99,7 +99,7 @@ impl Work<'_> {
     pub(super) fn find_ref(&mut self, queue: &str, reference: &str) -> Result<Option<i64>> {
         self.database.first(
             "SELECT id FROM job WHERE queue = ?1 AND ref = ?2 AND ref IS NOT NULL",
-            &[queue.into(), reference.into()],
+            values![queue, reference],
             |row| row.number(0),
         )
     }
@@ -116,7 +116,7 @@ impl Work<'_> {
             "SELECT last_job, spec, next_at, last_at FROM schedule WHERE name = ?1{}",
             self.database.locking()
         );
-        let known = self.database.first(&select, &[(&fired.name).into()], |row| {
+        let known = self.database.first(&select, values![&fired.name], |row| {
             Ok((row.int(0)?, row.word(1)?, row.int(2)?, row.int(3)?))
         })?;
         // Another machine, or an earlier process, was first.
@@ -131,7 +131,7 @@ impl Work<'_> {
             Some(last) if fired.skips_overlap => {
                 let found = self.database.first(
                     "SELECT id FROM job WHERE id = ?1 AND state IN (0, 1, 2, 7)",
-                    &[last.into()],
+                    values![last],
                     |_| Ok(()),
                 )?;
                 found.is_some()
@@ -154,13 +154,7 @@ impl Work<'_> {
                  ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, next_at = excluded.next_at, \
                  last_at = excluded.last_at, \
                  last_job = coalesce(excluded.last_job, schedule.last_job)",
-                &[
-                    (&fired.name).into(),
-                    (&fired.spec).into(),
-                    fired.next_ms.into(),
-                    self.now_ms.into(),
-                    newest.into(),
-                ],
+                values![&fired.name, &fired.spec, fired.next_ms, self.now_ms, newest],
             )?;
         }
         Ok(Reply::Fired {

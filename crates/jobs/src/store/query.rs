@@ -1,7 +1,7 @@
 //! Reads jobs for lists and counts.
 
 use super::operation::{Filter, StateCount};
-use super::sql::{Present, Result, Row, Value};
+use super::sql::{Present, Result, Row, Value, values};
 use super::{State, Work};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use forkyard_protocol::jobs::{EndView, JobView, StepView};
@@ -40,7 +40,7 @@ impl Work<'_> {
             let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             text.filter(|text| !text.is_empty())
         };
-        let found = self.database.first(&select, &[id.into()], |row| {
+        let found = self.database.first(&select, values![id], |row| {
             let payload = row.blob(25)?.unwrap_or_default();
             let is_text = std::str::from_utf8(&payload).is_ok();
             let view = JobView {
@@ -62,7 +62,7 @@ impl Work<'_> {
         if !names.is_empty() {
             let rows = self.database.all(
                 "SELECT n, name, status, duration_ms, output, output_cut FROM step WHERE job = ?1",
-                &[id.into()],
+                values![id],
                 |row| {
                     let step = StepView {
                         name: row.word(1)?,
@@ -85,7 +85,7 @@ impl Work<'_> {
         view.steps = names.into_iter().enumerate().map(step).collect();
         view.ends = self.database.all(
             "SELECT attempt, outcome, error, ended_at FROM ended WHERE job = ?1 ORDER BY attempt",
-            &[id.into()],
+            values![id],
             |row| {
                 Ok(EndView {
                     attempt: row.count(0)?,
@@ -120,12 +120,12 @@ impl Work<'_> {
         while let Some((queue, id)) = self.database.first(
             "SELECT queue, (SELECT min(id) FROM ready AS own WHERE own.queue = next.queue) FROM ready AS next \
              WHERE queue > ?1 ORDER BY queue LIMIT 1",
-            &[(&last).into()],
+            values![&last],
             |row| Ok((row.word(0)?, row.number(1)?)),
         )? {
             let since = self.database.first(
                 "SELECT pushed_at, run_at FROM job WHERE id = ?1",
-                &[id.into()],
+                values![id],
                 |row| Ok(row.number(0)?.max(row.number(1)?)),
             )?;
             let since_ms = since.map(|since_ms| since_ms.saturating_add(self.ahead_ms));

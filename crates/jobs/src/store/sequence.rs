@@ -3,7 +3,7 @@
 
 use super::finish::Changed;
 use super::operation::{Reply, SequenceChange};
-use super::sql::{Present, Result, Row};
+use super::sql::{Present, Result, Row, values};
 use super::{State, Work};
 use forkyard_protocol::jobs::{NewJob, SequenceView};
 
@@ -46,7 +46,7 @@ impl Work<'_> {
         if let Some(name) = name {
             let found = self.database.first(
                 "SELECT id FROM sequence WHERE queue = ?1 AND name = ?2 AND state = 'open'",
-                &[queue.into(), name.into()],
+                values![queue, name],
                 |row| row.number(0),
             )?;
             if let Some(id) = found {
@@ -57,7 +57,7 @@ impl Work<'_> {
         let now_ms = self.now_ms;
         let id = self.database.first(
             "INSERT INTO sequence (queue, name, state, total, begun_at) VALUES (?1, ?2, 'open', ?3, ?4) RETURNING id",
-            &[queue.into(), name.into(), total.into(), now_ms.into()],
+            values![queue, name, total, now_ms],
             |row| row.number(0),
         )?;
         self.show_sequence(id.unwrap_or_default(), Vec::new())
@@ -74,7 +74,7 @@ impl Work<'_> {
         let given = i64::try_from(jobs.len()).unwrap_or(i64::MAX);
         self.run(
             "UPDATE sequence SET cursor = cursor + ?2, added = added + ?3 WHERE id = ?1",
-            &[view.id.into(), given.into(), added.into()],
+            values![view.id, given, added],
         )
     }
 
@@ -96,7 +96,7 @@ impl Work<'_> {
         self.database.first(
             "SELECT kind, tenant, payload, content_type, key, serial, priority, steps, max_failures, timeout_ms FROM job \
              WHERE id = ?1",
-            &[id.into()],
+            values![id],
             |row| {
                 let steps = row.text(7)?;
                 let steps = steps.and_then(|text| serde_json::from_str(&text).ok());
@@ -121,7 +121,7 @@ impl Work<'_> {
         let now_ms = self.now_ms;
         self.run(
             "UPDATE sequence SET state = ?2, ended_at = ?3 WHERE id = ?1",
-            &[id.into(), state.into(), now_ms.into()],
+            values![id, state, now_ms],
         )
     }
 
@@ -129,7 +129,7 @@ impl Work<'_> {
         self.close_sequence(id, "cancelled")?;
         let jobs = self.database.all(
             "SELECT id, state FROM job WHERE sequence = ?1 AND sequence IS NOT NULL AND state IN (0, 1, 2, 7)",
-            &[id.into()],
+            values![id],
             |row| Ok((row.number(0)?, State::of_number(row.number(1)?))),
         )?;
         let mut running = Vec::new();
@@ -146,7 +146,7 @@ impl Work<'_> {
             "SELECT {COLUMNS} FROM sequence WHERE id = ?1{}",
             self.database.locking()
         );
-        self.database.first(&select, &[id.into()], view)
+        self.database.first(&select, values![id], view)
     }
 
     fn show_sequence(&mut self, id: i64, running: Vec<i64>) -> Result<Reply> {
@@ -166,7 +166,7 @@ impl Work<'_> {
         self.run(
             "DELETE FROM sequence WHERE state <> 'open' AND ended_at < ?1 AND added = done + dropped + failed \
              AND (failed = 0 OR ended_at < ?2)",
-            &[before_ms.into(), failed_before_ms.into()],
+            values![before_ms, failed_before_ms],
         )
     }
 }

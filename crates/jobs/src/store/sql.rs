@@ -11,6 +11,12 @@ pub enum Value<'v> {
     Blob(&'v [u8]),
 }
 
+/// The values of a statement.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => { &[$($crate::store::sql::Value::from($value)),*] };
+}
+pub(super) use values;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// One statement failed; others are not affected.
