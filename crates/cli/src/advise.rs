@@ -1,6 +1,7 @@
 //! `forkyard advise`: how many workers the autopilot would choose for each pool, and why.
 
 use super::control::{CommandOutcome, Daemon, ask_status, printable, tell};
+use super::table::shown;
 use clap::Args;
 use forkyard_protocol::control::{Advice, Status};
 use serde::Serialize;
@@ -47,10 +48,8 @@ fn advise(status: &Status, wanted: &Advise) -> Result<CommandOutcome, CommandOut
             })
         })
         .collect();
-    Ok(CommandOutcome::success(match wanted.json {
-        // Serialising plain values to memory can't fail.
-        true => serde_json::to_string_pretty(&advised).unwrap_or_default() + "\n",
-        false => advised.iter().map(line).collect(),
+    Ok(shown(&advised, wanted.json, |advised| {
+        advised.iter().map(line).collect()
     }))
 }
 

@@ -3,6 +3,7 @@
 use super::metrics_form::MetricsForm;
 use super::overview::{Sort, bounded, table};
 use super::status::{Use, details};
+use super::table::json;
 use super::{CONFIG, EXIT_CONFIG, EXIT_SOFTWARE};
 use super::{colour, output};
 use clap::Args;
@@ -209,8 +210,7 @@ fn show(mut status: Status, wanted: &StatusArguments) -> CommandOutcome {
     }
     let columns = terminal::columns(&std::io::stdout());
     CommandOutcome::success(match (wanted.json, wanted.metrics) {
-        // Serialising plain values to memory can't fail.
-        (true, _) => serde_json::to_string_pretty(&status).unwrap_or_default() + "\n",
+        (true, _) => json(&status),
         (false, Some(form)) => forkyard_web::metrics::metrics(&status, form.into()),
         (false, None) if wanted.pools.is_empty() => {
             let jobs = super::jobs::overview(&status);
@@ -246,8 +246,7 @@ pub(super) fn error(daemon: &Daemon, id: Option<String>, format: Format) -> Exit
     tell(answer.and_then(|answer| match answer {
         Answer::Report { report } => Ok(CommandOutcome::success(match report {
             serde_json::Value::String(text) => text,
-            // Serialising plain values to memory can't fail.
-            report => serde_json::to_string_pretty(&report).unwrap_or_default() + "\n",
+            report => json(&report),
         })),
         other => Err(unexpected(other)),
     }))

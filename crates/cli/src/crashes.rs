@@ -1,10 +1,9 @@
 //! `forkyard crashes`: the workers that died at work.
 
-use super::control::{CommandOutcome, CommandResult, Daemon, answer, printable, tell, unexpected};
+use super::control::{CommandResult, Daemon, answer, printable, tell, unexpected};
+use super::table::{local, shown, table};
 use clap::Args;
 use forkyard_protocol::control::{Answer, CrashLine, Request};
-use forkyard_sys::clock::format_local_time;
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 /// `forkyard crashes`.
@@ -26,11 +25,7 @@ pub(super) fn run(arguments: &Crashes) -> ExitCode {
 fn list(arguments: &Crashes) -> CommandResult {
     let pool = arguments.pool.clone();
     match answer(&arguments.daemon, &Request::Crashes { pool })? {
-        Answer::Crashes { crashes } => Ok(CommandOutcome::success(match arguments.json {
-            // Serialising plain values to memory can't fail.
-            true => serde_json::to_string_pretty(&crashes).unwrap_or_default() + "\n",
-            false => text(&crashes),
-        })),
+        Answer::Crashes { crashes } => Ok(shown(&crashes[..], arguments.json, text)),
         other => Err(unexpected(other)),
     }
 }
@@ -39,31 +34,17 @@ fn text(crashes: &[CrashLine]) -> String {
     if crashes.is_empty() {
         return "no worker has died at work\n".to_owned();
     }
-    let heads = ["ID", "TIME", "POOL", "DEATHS", "CAUSE", "REQUEST"].map(str::to_owned);
-    let rows = crashes.iter().map(|crash| {
-        let time = format_local_time(crash.time, "%Y-%m-%d %H:%M:%S");
-        let row = [
-            crash.id.clone(),
-            String::from_utf8_lossy(&time).into_owned(),
-            crash.pool.clone(),
-            crash.deaths.to_string(),
-            crash.cause.clone(),
-            crash.request.clone(),
-        ];
-        row.map(|cell| printable(&cell))
-    });
-    let rows: Vec<[String; 6]> = std::iter::once(heads).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; 6] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-    text
+    table(
+        crashes,
+        &[
+            ("ID", |crash| printable(&crash.id)),
+            ("TIME", |crash| local(crash.time)),
+            ("POOL", |crash| printable(&crash.pool)),
+            ("DEATHS", |crash| crash.deaths.to_string()),
+            ("CAUSE", |crash| printable(&crash.cause)),
+            ("REQUEST", |crash| printable(&crash.request)),
+        ],
+    )
 }
 
 #[cfg(test)]

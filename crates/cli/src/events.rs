@@ -1,12 +1,12 @@
 //! `forkyard events`: what happened to the daemon and its pools.
 
-use super::control::{CommandOutcome, CommandResult, Daemon, answer, printable, tell, unexpected};
+use super::control::{CommandResult, Daemon, answer, printable, tell, unexpected};
 use super::health::time;
+use super::table::{self, aligned, formatted, local};
 use clap::Args;
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_protocol::past_event::PastEvent;
-use forkyard_sys::clock::{epoch_millis, format_local_time};
-use std::fmt::Write as _;
+use forkyard_sys::clock::epoch_millis;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -37,11 +37,7 @@ fn shown(arguments: &Events) -> CommandResult {
     };
     let pool = arguments.pool.as_deref();
     events.retain(|event| is_wanted(event, pool, arguments.since, epoch_millis()));
-    Ok(CommandOutcome::success(match arguments.json {
-        // Serialising plain values to memory can't fail.
-        true => serde_json::to_string_pretty(&events).unwrap_or_default() + "\n",
-        false => table(&events),
-    }))
+    Ok(table::shown(&events[..], arguments.json, table))
 }
 
 /// Whether the event, or the last of several, is recent enough and of that pool. An application's pool is named after
@@ -58,47 +54,29 @@ fn is_wanted(event: &PastEvent, pool: Option<&str>, since: Option<Duration>, now
 }
 
 fn table(events: &[PastEvent]) -> String {
-    let pools = events.iter().map(|event| pool(event).chars().count());
-    let width = pools.max().unwrap_or(0);
-    let kinds = events.iter().map(|event| event.what.kind.name().len());
-    let kind = kinds.max().unwrap_or(0);
-    let mut text = String::new();
-    for event in events {
+    let lines = events.iter().map(|event| {
         let what = &event.what;
-        let _ = write!(
-            text,
-            "{}  {:<width$}  {:<kind$}  {}",
-            local(event.time_ms, "%Y-%m-%d %H:%M:%S"),
-            pool(event),
-            what.kind.name(),
-            printable(&what.text)
-        );
         let mut remarks: Vec<String> = what.detail.iter().map(|detail| printable(detail)).collect();
         if let Some(took) = what.took_ms {
             remarks.push(format!("took {}.{:03} s", took / 1000, took % 1000));
         }
         if event.count > 1 {
             let last = event.last_ms.unwrap_or(event.time_ms);
-            remarks.push(format!("{} times until {}", event.count, local(last, "%H:%M:%S")));
+            let last = formatted(last / 1000, "%H:%M:%S");
+            remarks.push(format!("{} times until {last}", event.count));
         }
-        if !remarks.is_empty() {
-            let _ = write!(text, " ({})", remarks.join("; "));
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn pool(event: &PastEvent) -> String {
-    event
-        .what
-        .pool
-        .as_deref()
-        .map_or_else(|| "-".to_owned(), printable)
-}
-
-fn local(time_ms: u64, format: &str) -> String {
-    String::from_utf8_lossy(&format_local_time(time_ms / 1000, format)).into_owned()
+        let remarks = match remarks.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", remarks.join("; ")),
+        };
+        vec![
+            local(event.time_ms / 1000),
+            what.pool.as_deref().map_or_else(|| "-".to_owned(), printable),
+            what.kind.name().to_owned(),
+            printable(&what.text) + &remarks,
+        ]
+    });
+    aligned(lines, 0)
 }
 
 #[cfg(test)]

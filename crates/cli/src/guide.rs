@@ -1,98 +1,80 @@
 //! Help and manual texts of each command: group, examples, exit codes and files.
 
-mod applications;
-mod busy;
-mod jobs;
-mod releases;
-mod table;
-
 use clap::Command;
 use roff::{Roff, bold, roman};
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 /// The width of the help, in columns.
 pub(super) const WIDTH: usize = 80;
 /// The indent of a command's description, in columns.
 const INDENT: usize = 14;
 
-/// A group of commands in the help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Group {
-    Begin,
-    See,
-    Change,
-    Jobs,
-    Applications,
-    Tools,
-    /// A subcommand of another command.
-    Within,
-}
+/// The heading of entries that are pages of the manual, and no commands.
+const PAGES: &str = "Pages";
 
-/// Groups and headings, in the help's order.
-const GROUPS: &[(Group, &str)] = &[
-    (Group::Begin, "Begin"),
-    (Group::See, "See the running service"),
-    (Group::Change, "Change the running service"),
-    (Group::Jobs, "Background jobs"),
-    (Group::Applications, "Instances of application pools"),
-    (Group::Tools, "For tools"),
-];
+/// A text, and its meaning.
+type Meant = (&'static str, &'static str);
 
-type Code = (u8, &'static str);
-type File = (&'static str, &'static str);
-
-#[derive(Debug)]
-pub(super) struct Entry {
+#[derive(Debug, Default)]
+struct Entry {
     name: &'static str,
-    group: Group,
-    /// Command lines and their descriptions.
-    examples: &'static [(&'static str, &'static str)],
-    codes: &'static [Code],
-    files: &'static [File],
+    /// The heading of its group in the help. A subcommand is not listed there.
+    group: &'static str,
+    examples: Vec<Meant>,
+    codes: Vec<Meant>,
+    files: Vec<Meant>,
 }
 
-pub(super) const WHOLE: Entry = Entry {
-    name: "",
-    group: Group::Within,
-    examples: table::WHOLE,
-    codes: table::CODES,
-    files: table::FILES,
-};
+static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| parse(include_str!("guide/commands.txt")));
 
-pub(super) const FPM: Entry = Entry {
-    name: "",
-    group: Group::Within,
-    examples: table::FPM,
-    codes: table::FPM_CODES,
-    files: table::FPM_FILES,
-};
-
-pub(super) const CONFIGURATION: Entry = Entry {
-    name: "",
-    group: Group::Within,
-    examples: table::CONFIGURATION,
-    codes: table::CONFIGURATION_CODES,
-    files: table::FILES,
-};
-
-fn entries() -> impl Iterator<Item = &'static Entry> {
-    let all = table::COMMANDS
-        .iter()
-        .chain(busy::COMMANDS)
-        .chain(releases::COMMANDS)
-        .chain(applications::COMMANDS);
-    all.chain(jobs::COMMANDS)
+fn parse(text: &'static str) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let (mut codes, mut files) = (Vec::new(), Vec::new());
+    let (mut group, mut example) = ("", "");
+    for line in text.lines() {
+        let (mark, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let entry = entries.last_mut();
+        match (mark, entry) {
+            ("" | "%", _) => {}
+            ("#", _) => group = rest,
+            ("##", _) => entries.push(Entry {
+                name: rest,
+                group,
+                ..Entry::default()
+            }),
+            ("$", _) => example = rest,
+            ("exit", entry) => read(rest, &mut codes, entry.map(|entry| &mut entry.codes)),
+            ("file", entry) => read(rest, &mut files, entry.map(|entry| &mut entry.files)),
+            (_, entry) => entry.into_iter().for_each(|it| it.examples.push((example, line))),
+        }
+    }
+    entries
 }
 
-pub(super) fn entry(name: &str) -> Option<&'static Entry> {
-    entries().find(|entry| entry.name == name)
+/// Reads a text with its meaning, or several texts that have the meanings of the file's head.
+fn read(line: &'static str, head: &mut Vec<Meant>, entry: Option<&mut Vec<Meant>>) {
+    match (line.split_once(": "), entry) {
+        (Some(meant), entry) => entry.unwrap_or(head).push(meant),
+        (None, Some(entry)) => {
+            let found = line
+                .split(' ')
+                .flat_map(|text| head.iter().find(|it| it.0 == text));
+            entry.extend(found);
+        }
+        (None, None) => {}
+    }
+}
+
+fn entry(name: &str) -> Option<&'static Entry> {
+    ENTRIES.iter().find(|entry| entry.name == name)
 }
 
 /// Adds groups, examples and the width to a command's help.
 pub(super) fn dress(command: Command) -> Command {
     let groups = groups(&command);
     let template =
-        format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}\nOptions:\n{{options}}{{after-help}}");
+        format!("{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\nOptions:\n{{options}}{{after-help}}");
     with_examples(command.max_term_width(WIDTH), "")
         .help_template(template)
         .after_help("'forkyard COMMAND --help' describes a command, as man forkyard-COMMAND does.")
@@ -100,19 +82,20 @@ pub(super) fn dress(command: Command) -> Command {
 
 fn groups(command: &Command) -> String {
     let mut text = String::new();
-    for (group, heading) in GROUPS {
-        let _ = writeln!(text, "{heading}:");
-        for entry in entries().filter(|entry| entry.group == *group) {
-            let about = command.find_subcommand(entry.name).and_then(Command::get_about);
-            let about = about.map(ToString::to_string).unwrap_or_default();
-            for (at, line) in wrapped(&about, WIDTH - INDENT).iter().enumerate() {
-                let name = if at == 0 { entry.name } else { "" };
-                let _ = writeln!(text, "  {name:width$}{line}", width = INDENT - 2);
-            }
+    let mut heading = PAGES;
+    let is_listed = |entry: &&Entry| entry.group != PAGES && !entry.name.contains(' ');
+    for entry in ENTRIES.iter().filter(is_listed) {
+        if entry.group != heading {
+            heading = entry.group;
+            let _ = writeln!(text, "\n{heading}:");
         }
-        text.push('\n');
+        let about = command.find_subcommand(entry.name).and_then(Command::get_about);
+        let about = about.map(ToString::to_string).unwrap_or_default();
+        for (at, line) in wrapped(&about, WIDTH - INDENT).iter().enumerate() {
+            let name = if at == 0 { entry.name } else { "" };
+            let _ = writeln!(text, "  {name:width$}{line}", width = INDENT - 2);
+        }
     }
-    text.pop();
     text
 }
 
@@ -120,7 +103,7 @@ fn groups(command: &Command) -> String {
 fn with_examples(command: Command, above: &str) -> Command {
     command.mut_subcommands(|inner| {
         let name = format!("{above}{}", inner.get_name());
-        let examples = entry(&name).map(|entry| examples(entry.examples));
+        let examples = entry(&name).map(|entry| examples(&entry.examples));
         let inner = with_examples(inner, &format!("{name} "));
         match examples {
             Some(text) if !text.is_empty() => inner.after_help(text),
@@ -155,20 +138,17 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Adds EXAMPLES, EXIT STATUS and FILES to a page of the manual.
-pub(super) fn sections(entry: &Entry, page: &mut Roff) {
-    page.control("SH", ["EXAMPLES"]);
-    for (line, does) in entry.examples {
-        page.control("TP", []).text([bold(*line)]).text([roman(*does)]);
-    }
-    page.control("SH", ["EXIT STATUS"]);
-    for (code, meaning) in entry.codes {
-        page.control("TP", [])
-            .text([bold(code.to_string())])
-            .text([roman(*meaning)]);
-    }
-    page.control("SH", ["FILES"]);
-    for (path, is) in entry.files {
-        page.control("TP", []).text([bold(*path)]).text([roman(*is)]);
+pub(super) fn sections(name: &str, page: &mut Roff) {
+    let Some(entry) = entry(name) else { return };
+    for (heading, all) in [
+        ("EXAMPLES", &entry.examples),
+        ("EXIT STATUS", &entry.codes),
+        ("FILES", &entry.files),
+    ] {
+        page.control("SH", [heading]);
+        for (text, meaning) in all {
+            page.control("TP", []).text([bold(*text)]).text([roman(*meaning)]);
+        }
     }
 }
 
@@ -191,26 +171,49 @@ mod tests {
 
     #[test]
     fn every_command_has_an_entry_with_examples_codes_and_files() {
-        let known: BTreeSet<String> = entries().map(|it| it.name.to_owned()).collect();
+        let commands = ENTRIES.iter().filter(|it| it.group != PAGES);
+        let known: BTreeSet<String> = commands.map(|it| it.name.to_owned()).collect();
         assert_eq!(known, names(&shown(), ""));
-        for entry in entries().chain([&WHOLE, &FPM, &CONFIGURATION]) {
+        for page in ["forkyard", "forkyard-fpm", "forkyard.toml"] {
+            assert!(entry(page).is_some_and(|it| it.group == PAGES), "{page}");
+        }
+        for entry in ENTRIES.iter() {
             let name = entry.name;
             assert!(!entry.examples.is_empty(), "{name} has no example");
             assert!(!entry.files.is_empty(), "{name} has no file");
-            assert!(entry.codes.iter().any(|(code, _)| *code == 0), "{name}");
-            assert!(entry.codes.is_sorted_by_key(|(code, _)| *code), "{name}");
-            assert_eq!(
-                entry.group == Group::Within,
-                name.is_empty() || name.contains(' '),
-                "{name}"
-            );
+            let codes: Vec<u8> = entry
+                .codes
+                .iter()
+                .map(|(code, _)| code.parse().unwrap())
+                .collect();
+            assert!(codes.contains(&0) && codes.is_sorted(), "{name}");
         }
     }
 
     #[test]
+    fn every_word_of_a_list_has_a_meaning() {
+        let text = include_str!("guide/commands.txt");
+        let is_list = |line: &&str| line.starts_with("exit ") || line.starts_with("file ");
+        let words = |line: &str| {
+            if line.contains(": ") {
+                1
+            } else {
+                line.split(' ').count() - 1
+            }
+        };
+        let listed: usize = text.lines().filter(is_list).map(words).sum();
+        let (head, _) = text.split_once("\n# ").unwrap();
+        let shared = head.lines().filter(is_list).count();
+        let read: usize = ENTRIES.iter().map(|it| it.codes.len() + it.files.len()).sum();
+        assert_eq!(listed, read + shared);
+    }
+
+    #[test]
     fn every_example_is_a_command_line() {
-        for entry in entries().chain([&WHOLE]) {
-            for (line, does) in entry.examples {
+        let is_own = |it: &&Entry| it.group != PAGES || it.name == "forkyard";
+        for entry in ENTRIES.iter().filter(is_own) {
+            let name = Some(entry.name).filter(|_| entry.group != PAGES);
+            for (line, does) in &entry.examples {
                 // Ignore the file or program of a redirection or pipe.
                 let own = line.rsplit(" | ").next().unwrap_or(line);
                 let own = own.split(" > ").next().unwrap_or(own);
@@ -220,7 +223,10 @@ mod tests {
                 });
                 let read = command_line().try_get_matches_from(words);
                 assert!(read.is_ok(), "{line}: {:?}", read.err());
-                assert!(own.starts_with(&format!("forkyard {}", entry.name)), "{line}");
+                assert!(
+                    own.starts_with(&format!("forkyard {}", name.unwrap_or(""))),
+                    "{line}"
+                );
                 assert!(does.ends_with('.'), "{does}");
             }
         }

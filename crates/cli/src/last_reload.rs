@@ -1,16 +1,15 @@
 //! The result of the last reload, as text.
 
 use super::control::printable;
+use super::table::local;
 use forkyard_protocol::last_reload::{LastReload, ReloadCause};
-use forkyard_sys::clock::format_local_time;
 
 /// Describes the last reload in a line. Returns `None` for a successful start.
 pub(super) fn line(last: &LastReload) -> Option<String> {
     if last.by == ReloadCause::Start && last.is_done() {
         return None;
     }
-    let time = format_local_time(last.time, "%Y-%m-%d %H:%M:%S");
-    let time = String::from_utf8_lossy(&time);
+    let time = local(last.time);
     let took = last
         .took_ms
         .map(|took| format!(" in {}.{:03} s", took / 1000, took % 1000));

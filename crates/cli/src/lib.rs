@@ -43,6 +43,7 @@ mod skipped;
 mod spawn;
 mod status;
 mod suggestions;
+mod table;
 mod takeover;
 mod texts;
 mod top;

@@ -1,12 +1,13 @@
 //! The daemon's program, its age, its last upgrade, and the changes of a reload, in `forkyard status`.
 
 use super::control::{Daemon, answer, printable};
+use super::table::local;
 use super::{dry_run, last_reload, texts, version};
 use forkyard_config as config;
 use forkyard_protocol::control::{Answer, Request, Status};
 use forkyard_protocol::daemon_life::DaemonLife;
 use forkyard_protocol::last_upgrade::{LastUpgrade, UpgradeResult};
-use forkyard_sys::clock::{epoch_seconds, format_local_time};
+use forkyard_sys::clock::epoch_seconds;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -124,10 +125,6 @@ fn is_newer(place: &Path, read_ms: u64) -> bool {
     };
     let changed = i128::from(data.ctime()) * 1000 + i128::from(data.ctime_nsec()) / 1_000_000;
     changed + TICK_MS >= i128::from(read_ms)
-}
-
-fn local(time: u64) -> String {
-    String::from_utf8_lossy(&format_local_time(time, "%Y-%m-%d %H:%M:%S")).into_owned()
 }
 
 fn in_words(seconds: u64) -> String {

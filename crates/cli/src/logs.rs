@@ -1,11 +1,11 @@
 //! `forkyard logs`: prints the locations of logs, or follows them.
 
 use super::control::{CommandOutcome, Daemon, ask_status, missing, printable, tell};
+use super::table::aligned;
 use super::{EXIT_SOFTWARE, names};
 use clap::Args;
 use forkyard_protocol::control::{PoolStatus, Status};
 use forkyard_protocol::logs::{DaemonLog, PoolLog};
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -159,24 +159,14 @@ fn unit(pid: u32) -> String {
 }
 
 fn table(places: &[Place]) -> String {
-    let width = |text: fn(&Place) -> &str| {
-        places
-            .iter()
-            .map(|it| text(it).chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let (of, about) = (width(|it| &it.of), width(|it| &it.about));
-    let mut text = String::new();
-    for place in places {
+    let lines = places.iter().map(|place| {
         let at = match &place.at {
             At::File(path) => format!("{}, {}", path.display(), size(path)),
             At::Elsewhere(how) => how.clone(),
         };
-        let line = format!("{:of$}  {:about$}  {at}", place.of, place.about);
-        let _ = writeln!(text, "{}", printable(&line));
-    }
-    text
+        [&place.of, &place.about, &at].map(|cell| printable(cell)).into()
+    });
+    aligned(lines, 0)
 }
 
 fn size(path: &Path) -> String {

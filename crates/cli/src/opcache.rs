@@ -1,10 +1,10 @@
 //! `forkyard opcache`: the state of OPcache and APCu of PHP pools.
 
-use super::control::{CommandOutcome, CommandResult, Daemon, answer, printable, tell, unexpected};
+use super::control::{CommandResult, Daemon, answer, printable, tell, unexpected};
+use super::table::{self, local};
 use clap::Args;
 use forkyard_protocol::code_cache::{Apcu, ApcuState, Opcache, OpcacheState, PoolCaches};
 use forkyard_protocol::control::{Answer, Request};
-use forkyard_sys::clock::format_local_time;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -33,13 +33,12 @@ fn shown(arguments: &OpcacheArguments) -> CommandResult {
         Answer::Caches { caches } => caches,
         other => return Err(unexpected(other)),
     };
-    let text = match arguments.json {
-        // Serialising plain values to memory can't fail.
-        true => serde_json::to_string_pretty(&caches).unwrap_or_default() + "\n",
-        false if caches.is_empty() => "no pool runs with PHP\n".to_owned(),
-        false => caches.iter().map(lines).collect(),
-    };
-    Ok(CommandOutcome::success(text))
+    Ok(table::shown(&caches, arguments.json, |caches| {
+        match caches.is_empty() {
+            true => "no pool runs with PHP\n".to_owned(),
+            false => caches.iter().map(lines).collect(),
+        }
+    }))
 }
 
 fn lines(caches: &PoolCaches) -> String {
@@ -138,10 +137,6 @@ fn rate(hits: u64, misses: u64) -> String {
     let all = hits.saturating_add(misses);
     let rate = hits.saturating_mul(1000).checked_div(all);
     rate.map_or("-".to_owned(), |rate| format!("{}.{} %", rate / 10, rate % 10))
-}
-
-fn local(time: u64) -> String {
-    String::from_utf8_lossy(&format_local_time(time, "%Y-%m-%d %H:%M:%S")).into_owned()
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! `forkyard routes`: which paths of a pool keep its workers busy.
 
-use super::control::{CommandOutcome, Daemon, answer, printable, tell, unexpected};
+use super::control::{Daemon, answer, printable, tell, unexpected};
 use super::numbers::duration;
+use super::table::{aligned, shown};
 use clap::Args;
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_protocol::routes::RouteStatus;
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 /// Arguments of `forkyard routes`.
@@ -25,11 +25,7 @@ pub(super) fn run(wanted: &Routes) -> ExitCode {
     let pool = wanted.pool.clone();
     let answered = answer(&wanted.daemon, &Request::Routes { pool });
     tell(answered.and_then(|answer| match answer {
-        Answer::Routes { routes } => Ok(CommandOutcome::success(match wanted.json {
-            // Serialising plain values to memory can't fail.
-            true => serde_json::to_string_pretty(&routes).unwrap_or_default() + "\n",
-            false => table(&routes),
-        })),
+        Answer::Routes { routes } => Ok(shown(&routes[..], wanted.json, table)),
         other => Err(unexpected(other)),
     }))
 }
@@ -46,8 +42,7 @@ fn table(routes: &[RouteStatus]) -> String {
     let busy: f64 = routes.iter().map(|route| route.busy_seconds).sum();
     let cpu: f64 = routes.iter().map(|route| route.cpu_seconds).sum();
     let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |it| duration(it * 1e6));
-    let mut rows = vec![COLUMNS.map(str::to_owned)];
-    rows.extend(routes.iter().map(|route| {
+    let rows = routes.iter().map(|route| {
         [
             route.requests.to_string(),
             route.errors.to_string(),
@@ -59,23 +54,10 @@ fn table(routes: &[RouteStatus]) -> String {
             format!("{} KiB", route.memory_growth / 1024),
             printable(&route.route),
         ]
-    }));
-    let last = COLUMNS.len() - 1;
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..last).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(text, "{cell:>width$}  ");
-        }
-        let _ = writeln!(text, "{}", row[last]);
-    }
-    text
+        .into()
+    });
+    let heads = COLUMNS.map(str::to_owned).into();
+    aligned(std::iter::once(heads).chain(rows), COLUMNS.len() - 1)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod pages;
 
 use super::output::refuse;
+use super::table::json;
 use super::{Arguments, EXIT_SOFTWARE, guide, php};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
@@ -55,8 +56,7 @@ fn completing(shell: Shell) -> String {
 }
 
 pub(super) fn schema() -> ExitCode {
-    // Serialising plain values to memory can't fail.
-    let text = serde_json::to_string_pretty(&settings::schema()).unwrap_or_default() + "\n";
+    let text = json(&settings::schema());
     written(io::stdout().write_all(text.as_bytes()), "standard output")
 }
 
@@ -79,25 +79,22 @@ fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut pages = vec![
         ("forkyard.toml.5".to_owned(), pages::configuration().into_bytes()),
         ("forkyard-fpm.8".to_owned(), pages::fpm().into_bytes()),
-        ("forkyard.8".to_owned(), page(&whole, "forkyard", &guide::WHOLE)?),
+        ("forkyard.8".to_owned(), page(&whole, "forkyard", "forkyard")?),
     ];
-    let missing = |name: &str| io::Error::other(format!("{name} has no entry in the table of commands"));
     for command in whole.get_subcommands() {
         let words = command.get_name();
         let name = format!("forkyard-{words}");
-        let entry = guide::entry(words).ok_or_else(|| missing(words))?;
-        pages.push((format!("{name}.8"), page(command, &name, entry)?));
+        pages.push((format!("{name}.8"), page(command, &name, words)?));
         for inner in command.get_subcommands().filter(|it| it.get_name() != "help") {
             let words = format!("{words} {}", inner.get_name());
             let name = format!("{name}-{}", inner.get_name());
-            let entry = guide::entry(&words).ok_or_else(|| missing(&words))?;
-            pages.push((format!("{name}.8"), page(inner, &name, entry)?));
+            pages.push((format!("{name}.8"), page(inner, &name, &words)?));
         }
     }
     Ok(pages)
 }
 
-fn page(command: &Command, name: &str, entry: &guide::Entry) -> io::Result<Vec<u8>> {
+fn page(command: &Command, name: &str, words: &str) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone())
         .title(name)
         .section("8")
@@ -114,7 +111,7 @@ fn page(command: &Command, name: &str, entry: &guide::Entry) -> io::Result<Vec<u
         man.render_subcommands_section(&mut text)?;
     }
     let mut more = Roff::new();
-    guide::sections(entry, &mut more);
+    guide::sections(words, &mut more);
     let above = (name != "forkyard").then(|| roman("forkyard(8), "));
     more.control("SH", ["SEE ALSO"]).text(
         above

@@ -3,10 +3,11 @@
 use super::conversation::PATIENCE;
 use super::display::{
     Bar, connections_table, details, job_bar, jobs_table, kinds_table, now_ms, queues_table, schedules_table,
-    sequences_table, table,
+    sequences_table,
 };
 use super::{CommandOutcome, Conversation, EXIT_UNKNOWN, LOOK, List, Outcome, Push, failed, failure, wait};
 use crate::EXIT_SOFTWARE;
+use crate::table::table;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use forkyard_config::units::duration;
 use forkyard_protocol::jobs::{

@@ -1,6 +1,7 @@
 //! Formats jobs, queues and times as text.
 
 use crate::output;
+use crate::table::{local, table};
 use forkyard_protocol::jobs::{ConnectionView, JobView, KindView, QueueView, ScheduleView, SequenceView};
 use forkyard_sys::{accounts, clock, terminal};
 use std::fmt::Write as _;
@@ -278,8 +279,7 @@ fn cut(text: &str, left_out: Option<u64>) -> String {
 
 /// Formats a wall-clock time.
 fn moment(millis: i64) -> String {
-    let seconds = u64::try_from(millis / 1_000).unwrap_or(0);
-    String::from_utf8_lossy(&clock::format_local_time(seconds, "%Y-%m-%d %H:%M:%S")).into_owned()
+    local(u64::try_from(millis / 1_000).unwrap_or(0))
 }
 
 pub(super) fn took(millis: u64) -> String {
@@ -313,27 +313,6 @@ fn long_age(millis: u64) -> String {
 
 pub(super) fn now_ms() -> i64 {
     i64::try_from(clock::epoch_micros() / 1_000).unwrap_or(i64::MAX)
-}
-
-/// A column: its title, and a row's cell in it.
-type Column<T> = (&'static str, fn(&T) -> String);
-
-/// Aligned columns with their titles above.
-pub(super) fn table<T>(rows: &[T], columns: &[Column<T>]) -> String {
-    let titles = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
-    let cells = |row: &T| columns.iter().map(|(_, cell)| cell(row)).collect();
-    let lines: Vec<Vec<String>> = std::iter::once(titles).chain(rows.iter().map(cells)).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..columns.len()).filter_map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells: Vec<String> = (line.iter().zip(&widths))
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
@@ -384,11 +363,5 @@ mod tests {
             ..SequenceView::default()
         };
         assert!(sequence_bar(&none).contains("100% 0 of 0"));
-    }
-
-    #[test]
-    fn columns_stand_below_each_other() {
-        let columns: [Column<&str>; 2] = [("A", |row| (*row).to_owned()), ("LONG", |_| String::new())];
-        assert_eq!(table(&["xyz"], &columns), "A    LONG\nxyz\n");
     }
 }

@@ -5,6 +5,7 @@ mod links;
 mod progress;
 
 use super::control::{CommandOutcome, CommandResult, Daemon, EXIT_UNAVAILABLE, answer, tell, unexpected};
+use super::table::{self, json};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use clap::Args;
 use forkyard_config::release::{LAST, beside};
@@ -13,7 +14,6 @@ use forkyard_protocol::release::{Deployment, Outcome, PoolReleases, UnderWay};
 use forkyard_sys::clock;
 use forkyard_sys::signal::Interrupts;
 use links::{LinkError, Links};
-use serde::Serialize;
 use std::fmt::Write as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -432,17 +432,17 @@ impl Order<'_> {
     }
 }
 
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
-}
-
 fn shown(arguments: &Releases) -> CommandResult {
     let releases = ask(&arguments.daemon, arguments.pool.as_deref().map(name))?;
-    if arguments.json {
-        return Ok(CommandOutcome::success(json(&releases)));
+    Ok(table::shown(&releases[..], arguments.json, text))
+}
+
+fn text(releases: &[PoolReleases]) -> String {
+    if releases.is_empty() {
+        return "no pool has the key release\n".to_owned();
     }
     let mut text = String::new();
-    for pool in &releases {
+    for pool in releases {
         let _ = writeln!(text, "{}: {}", pool.pool, display::in_service(pool));
         for workers in &pool.workers {
             let noun = if workers.workers == 1 { "worker" } else { "workers" };
@@ -456,10 +456,7 @@ fn shown(arguments: &Releases) -> CommandResult {
         text += &linked(pool);
         text += &display::last(pool);
     }
-    if releases.is_empty() {
-        text = "no pool has the key release\n".to_owned();
-    }
-    Ok(CommandOutcome::success(text))
+    text
 }
 
 /// Describes the links that the caller may read.

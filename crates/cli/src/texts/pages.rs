@@ -33,7 +33,7 @@ pub(super) fn configuration() -> String {
         page.control("SH", [about.heading]).text([roman(about.text)]);
         settings::of(section).for_each(|setting| entry(setting, &mut page));
     }
-    guide::sections(&guide::CONFIGURATION, &mut page);
+    guide::sections("forkyard.toml", &mut page);
     page.control("SH", ["SEE ALSO"])
         .text([roman("forkyard(8), forkyard-check(8)")]);
     page.render()
@@ -57,7 +57,7 @@ pub(super) fn fpm() -> String {
         page.text([roman(line)]);
     }
     page.control("fi", []);
-    guide::sections(&guide::FPM, &mut page);
+    guide::sections("forkyard-fpm", &mut page);
     page.control("SH", ["SEE ALSO"])
         .text([roman("forkyard(8), forkyard-import(8)")]);
     page.render()
