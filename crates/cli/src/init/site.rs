@@ -40,109 +40,7 @@ const UPGRADE: &str = "error_page 418 = @websocket;
 
 /// Many applications: static files and scripts of each. nginx ignores `try_files` in a location with `if`, so each `if` is in the
 /// server block. TOP is the applications' directory, quoted.
-const SITES: &str = r#"
-    # http://NAME/app/ is the application in TOP/app.
-    set $pages "-";
-    if ($uri ~ "^/(?<app>[^/.][^/]*)(?<rest>/.*)?$") {
-        set $pages "$app/public";
-    }
-    # Browsers get the files in its directory public. PHP may have web, htdocs or the project itself in its place.
-    if (-f "TOP/$app/index.php") {
-        set $pages "$app";
-    }
-    if (-f "TOP/$app/htdocs/index.php") {
-        set $pages "$app/htdocs";
-    }
-    if (-f "TOP/$app/web/index.php") {
-        set $pages "$app/web";
-    }
-    if (-f "TOP/$app/public/index.php") {
-        set $pages "$app/public";
-    }
-    # Links of others lead nowhere.
-    disable_symlinks if_not_owner from="TOP/$app";
-    absolute_redirect off;
-
-    # A directory's address ends with a slash.
-    set $is_directory "";
-    set $bare "/.none";
-    if ($rest = "") {
-        set $bare "$app";
-    }
-    if (-d "TOP/$bare") {
-        set $is_directory 1;
-    }
-    if (-f "TOP/$pages$rest/index.php") {
-        set $is_directory 1;
-    }
-    if (-f "TOP/$pages$rest/index.html") {
-        set $is_directory 1;
-    }
-    if ($uri ~ "/$") {
-        set $is_directory "";
-    }
-
-    # PHP is told the script: the one that is asked for, or else the first. Other applications decide themselves.
-    set $file "/$pages$rest";
-    set $asked "$rest";
-    if ($rest ~ "/$") {
-        set $file "/$pages${rest}index.html";
-        set $asked "${rest}index.php";
-    }
-    if ($rest ~ "\.php(/|$)") {
-        set $file "/.none";
-    }
-    set $wanted "/.none";
-    if ($asked ~ "^(?<named>.+?\.php)(?<after>/.*)?$") {
-        set $wanted "$named";
-    }
-    set $script "";
-    set $script_name "/$app";
-    set $path_info "$rest";
-    if (-f "TOP/$pages/index.php") {
-        set $script "TOP/$pages/index.php";
-        set $script_name "/$app/index.php";
-        set $path_info "";
-    }
-    if (-f "TOP/$pages$wanted") {
-        set $file "/.none";
-        set $script "TOP/$pages$named";
-        set $script_name "/$app$named";
-        set $path_info "$after";
-    }
-
-    # What Django has gathered (manage.py collectstatic).
-    set $gathered "/.none";
-    if ($rest ~ "^/static(?<static>/.+)$") {
-        set $gathered "/$app/static$static";
-    }
-    if (-d "TOP/$app/staticfiles") {
-        set $gathered "/$app/staticfiles$static";
-    }
-    if (!-f "TOP/$app/manage.py") {
-        set $gathered "/.none";
-    }
-
-    # Of a project that is its own document root, this is not for browsers.
-    set $own "";
-    if ($pages = "$app") {
-        set $own "$rest";
-    }
-    set $is_secret "";
-    if ($own ~* "SECRET") {
-        set $is_secret 1;
-    }
-
-    location / {
-        if ($is_secret) {
-            return 404;
-        }
-        if ($is_directory) {
-            rewrite ^(/.*[^/])$ $1/ permanent;
-        }
-        try_files $file $gathered @app;
-    }
-"#;
+const SITES: &str = include_str!("sites.conf");
 
 /// The two other links, and the names of their locations.
 const OTHERS: [(&str, &str); 2] = [("next", NEXT), ("last", LAST)];
@@ -286,7 +184,7 @@ impl Site {
         let (socket, top) = (self.socket(), quoted(&self.root));
         let text = SITES.replace("TOP", &top).replace("SECRET", PROJECT_FILES);
         format!(
-            "    root {};\n{text}{NO_DOT_FILES}\n    location @app {{\n        if ($app = \"\") {{\n            return 404;\n        \
+            "    root {};\n\n{text}{NO_DOT_FILES}\n    location @app {{\n        if ($app = \"\") {{\n            return 404;\n        \
              }}\n        {PARAMETERS}\n        fastcgi_param FORKYARD_APP_ROOT \"{top}/$app\";\n        \
              fastcgi_param SCRIPT_FILENAME $script if_not_empty;\n        fastcgi_param DOCUMENT_ROOT \"{top}/$pages\";\n        \
              fastcgi_param SCRIPT_NAME $script_name;\n        fastcgi_param PATH_INFO $path_info;\n        \
