@@ -140,10 +140,10 @@ impl Metrics {
         count: u64,
         sum: f64,
     ) {
-        let last = ("+Inf".to_owned(), count);
-        for (bound, count) in buckets.into_iter().chain([last]) {
-            let labels = with(labels, "le", &bound);
-            self.text.sample(&format!("{name}_bucket"), &labels, count);
+        let (bucket, mut with_bound) = (format!("{name}_bucket"), with(labels, "le", ""));
+        for (bound, count) in buckets.into_iter().chain([("+Inf".to_owned(), count)]) {
+            with_bound[labels.len()].1 = bound;
+            self.text.sample(&bucket, &with_bound, count);
         }
         self.text.sample(&format!("{name}_count"), labels, count);
         self.text.sample(&format!("{name}_sum"), labels, sum);
