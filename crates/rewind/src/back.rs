@@ -172,9 +172,9 @@ impl Book {
         let failed = |errno| Unrewindable::Failed("brk", errno);
         // SAFETY: nothing that was created since is used any more.
         unsafe {
-            let now = call(libc::SYS_brk, [0; 6]).map_err(failed)?;
+            let now = call(libc::SYS_brk, []).map_err(failed)?;
             if now != self.program_break {
-                let now = call(libc::SYS_brk, [self.program_break, 0, 0, 0, 0, 0]).map_err(failed)?;
+                let now = call(libc::SYS_brk, [self.program_break]).map_err(failed)?;
                 if now != self.program_break {
                     return Err(failed(Errno::ENOMEM));
                 }
@@ -257,7 +257,7 @@ impl Book {
     }
 
     fn protect_as_before(&self, start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
-        let arguments = [start, end - start, usize::from(protection), 0, 0, 0];
+        let arguments = [start, end - start, usize::from(protection)];
         // SAFETY: restores the old protection.
         unsafe { call(libc::SYS_mprotect, arguments) }
             .map(|_| ())
@@ -472,7 +472,6 @@ fn map(start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
         usize::from(protection),
         flags as usize,
         usize::MAX,
-        0,
     ];
     // SAFETY: the range belongs to the snapshot and was empty or is copied back.
     unsafe { call(libc::SYS_mmap, arguments) }
@@ -483,13 +482,13 @@ fn map(start: usize, end: usize, protection: u8) -> Result<(), Unrewindable> {
 /// The range must contain nothing of the snapshot.
 fn unmap(start: usize, end: usize) -> Result<(), Unrewindable> {
     // SAFETY: the caller's promise; nothing else is used from now on.
-    unsafe { call(libc::SYS_munmap, [start, end - start, 0, 0, 0, 0]) }
+    unsafe { call(libc::SYS_munmap, [start, end - start]) }
         .map(|_| ())
         .map_err(|errno| Unrewindable::Failed("munmap", errno))
 }
 
 fn drop_pages(start: usize, end: usize) -> Result<(), Unrewindable> {
-    let arguments = [start, end - start, libc::MADV_DONTNEED as usize, 0, 0, 0];
+    let arguments = [start, end - start, libc::MADV_DONTNEED as usize];
     // SAFETY: they are below the snapshot's frames.
     unsafe { call(libc::SYS_madvise, arguments) }
         .map(|_| ())

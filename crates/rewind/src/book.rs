@@ -130,7 +130,7 @@ impl Book {
             let pointer = self.text.as_mut_ptr() as usize + length;
             let fd = self.tools.maps as usize;
             // SAFETY: the buffer has this much room.
-            let count = unsafe { call(libc::SYS_pread64, [fd, pointer, room, length, 0, 0])? };
+            let count = unsafe { call(libc::SYS_pread64, [fd, pointer, room, length])? };
             length += count;
             if count == 0 {
                 return Ok(length);
@@ -173,7 +173,7 @@ impl Book {
         let pointer = self.text.as_mut_ptr() as usize;
         let fd = self.tools.statm as usize;
         // SAFETY: the buffer has this much room.
-        let length = unsafe { call(libc::SYS_pread64, [fd, pointer, ROOM, 0, 0, 0]) }
+        let length = unsafe { call(libc::SYS_pread64, [fd, pointer, ROOM]) }
             .map_err(|errno| Unrewindable::Failed("read /proc/self/statm", errno))?;
         let mut size = Size::default();
         for (place, word) in self.text[..length].split(|byte| *byte == b' ').enumerate() {

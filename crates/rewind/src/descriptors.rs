@@ -123,7 +123,7 @@ impl Descriptors {
 
     /// A descriptor that this opens is closed with those above the last.
     fn has_no_gap(&self) -> std::result::Result<bool, Unrewindable> {
-        let arguments = [self.last as usize, libc::F_DUPFD_CLOEXEC as usize, 0, 0, 0, 0];
+        let arguments = [self.last as usize, libc::F_DUPFD_CLOEXEC as usize];
         // SAFETY: a descriptor of this table.
         match unsafe { call(libc::SYS_fcntl, arguments) } {
             Ok(lowest) => Ok(lowest as i32 > self.last),
@@ -136,7 +136,7 @@ impl Descriptors {
 impl Descriptor {
     fn put_back(&self) -> std::result::Result<(), Unrewindable> {
         let flags = if self.is_close_on_exec { libc::O_CLOEXEC } else { 0 };
-        let arguments = [self.copy as usize, self.number as usize, flags as usize, 0, 0, 0];
+        let arguments = [self.copy as usize, self.number as usize, flags as usize];
         // SAFETY: from now on the process has the snapshot's descriptors; nothing that runs here owns
         // another one.
         match unsafe { call(libc::SYS_dup3, arguments) } {
@@ -174,7 +174,7 @@ fn close_range(first: i32, end: i32) -> std::result::Result<(), Unrewindable> {
     if first >= end {
         return Ok(());
     }
-    let arguments = [first as usize, end as usize - 1, 0, 0, 0, 0];
+    let arguments = [first as usize, end as usize - 1];
     // SAFETY: as above.
     unsafe { call(libc::SYS_close_range, arguments) }
         .map(|_| ())

@@ -35,12 +35,7 @@ fn of(whose: i32) -> Result<u64, Unrewindable> {
     const MAJOR: usize = 9;
     let mut usage = [0_u64; 18];
     // SAFETY: the struct outlives the call.
-    unsafe {
-        call(
-            libc::SYS_getrusage,
-            [whose as usize, usage.as_mut_ptr() as usize, 0, 0, 0, 0],
-        )
-    }
-    .map_err(|errno| Unrewindable::Failed("getrusage", errno))?;
+    unsafe { call(libc::SYS_getrusage, [whose as usize, usage.as_mut_ptr() as usize]) }
+        .map_err(|errno| Unrewindable::Failed("getrusage", errno))?;
     Ok(usage[MINOR] + usage[MAJOR])
 }

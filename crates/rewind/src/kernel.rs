@@ -2,10 +2,16 @@
 
 use nix::errno::Errno;
 
+/// Arguments that are left out are 0.
+///
 /// # Safety
 /// That of the system call.
 #[inline(always)]
-pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize, Errno> {
+pub(super) unsafe fn call<const N: usize>(
+    number: libc::c_long,
+    arguments: [usize; N],
+) -> Result<usize, Errno> {
+    let at = |place| if place < N { arguments[place] } else { 0 };
     let result: isize;
     // SAFETY: the kernel's register convention; the caller guarantees the call itself.
     unsafe {
@@ -13,12 +19,12 @@ pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result
         core::arch::asm!(
             "syscall",
             inlateout("rax") number as isize => result,
-            in("rdi") arguments[0],
-            in("rsi") arguments[1],
-            in("rdx") arguments[2],
-            in("r10") arguments[3],
-            in("r8") arguments[4],
-            in("r9") arguments[5],
+            in("rdi") at(0),
+            in("rsi") at(1),
+            in("rdx") at(2),
+            in("r10") at(3),
+            in("r8") at(4),
+            in("r9") at(5),
             lateout("rcx") _,
             lateout("r11") _,
             options(nostack),
@@ -27,12 +33,12 @@ pub(super) unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result
         core::arch::asm!(
             "svc 0",
             in("x8") number as usize,
-            inlateout("x0") arguments[0] as isize => result,
-            in("x1") arguments[1],
-            in("x2") arguments[2],
-            in("x3") arguments[3],
-            in("x4") arguments[4],
-            in("x5") arguments[5],
+            inlateout("x0") at(0) as isize => result,
+            in("x1") at(1),
+            in("x2") at(2),
+            in("x3") at(3),
+            in("x4") at(4),
+            in("x5") at(5),
             options(nostack),
         );
     }
@@ -142,12 +148,7 @@ pub(super) fn protect(pagemap: i32, range: (usize, usize)) -> Result<(), Errno> 
 unsafe fn scan(pagemap: i32, arguments: &mut ScanArguments) -> Result<usize, Errno> {
     let pointer = std::ptr::from_mut(arguments) as usize;
     // SAFETY: the caller's promise.
-    unsafe {
-        call(
-            libc::SYS_ioctl,
-            [pagemap as usize, PAGEMAP_SCAN, pointer, 0, 0, 0],
-        )
-    }
+    unsafe { call(libc::SYS_ioctl, [pagemap as usize, PAGEMAP_SCAN, pointer]) }
 }
 
 #[repr(C)]
@@ -179,7 +180,7 @@ const UFFDIO_REGISTER: usize = (3 << 30) | (size_of::<UffdRegister>() << 16) | (
 pub(super) fn tracker() -> Result<i32, (&'static str, Errno)> {
     let flags = UFFD_USER_MODE_ONLY | libc::O_CLOEXEC as usize;
     // SAFETY: the call takes only a number.
-    let fd = unsafe { call(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]) };
+    let fd = unsafe { call(libc::SYS_userfaultfd, [flags]) };
     let fd = fd.map_err(|errno| ("userfaultfd", errno))? as i32;
     let mut api = UffdApi {
         api: UFFD_API,
@@ -187,15 +188,10 @@ pub(super) fn tracker() -> Result<i32, (&'static str, Errno)> {
         ioctls: 0,
     };
     // SAFETY: the struct outlives the call.
-    let done = unsafe {
-        call(
-            libc::SYS_ioctl,
-            [fd as usize, UFFDIO_API, &raw mut api as usize, 0, 0, 0],
-        )
-    };
+    let done = unsafe { call(libc::SYS_ioctl, [fd as usize, UFFDIO_API, &raw mut api as usize]) };
     if let Err(errno) = done {
         // SAFETY: opened above.
-        let _ = unsafe { call(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+        let _ = unsafe { call(libc::SYS_close, [fd as usize]) };
         return Err(("UFFDIO_API", errno));
     }
     Ok(fd)
@@ -212,14 +208,7 @@ pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
     unsafe {
         call(
             libc::SYS_ioctl,
-            [
-                tracker as usize,
-                UFFDIO_REGISTER,
-                &raw mut register as usize,
-                0,
-                0,
-                0,
-            ],
+            [tracker as usize, UFFDIO_REGISTER, &raw mut register as usize],
         )
         .map(|_| ())
     }
@@ -227,7 +216,7 @@ pub(super) fn track(tracker: i32, range: (usize, usize)) -> Result<(), Errno> {
 
 /// Whether it is `MAP_DROPPABLE`, where glibc 2.41 keeps random number state. The kernel rejects MADV_DODUMP for it.
 pub(super) fn is_droppable(range: (usize, usize)) -> bool {
-    let arguments = [range.0, range.1 - range.0, libc::MADV_DODUMP as usize, 0, 0, 0];
+    let arguments = [range.0, range.1 - range.0, libc::MADV_DODUMP as usize];
     // SAFETY: affects only core dumps.
     let advised = unsafe { call(libc::SYS_madvise, arguments) };
     advised == Err(Errno::EINVAL)

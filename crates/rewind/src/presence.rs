@@ -104,7 +104,7 @@ impl Book {
 
 /// MS_ASYNC only detects gaps.
 pub(super) fn is_mapped(range: (usize, usize)) -> bool {
-    let arguments = [range.0, range.1 - range.0, libc::MS_ASYNC as usize, 0, 0, 0];
+    let arguments = [range.0, range.1 - range.0, libc::MS_ASYNC as usize];
     // SAFETY: the call reads and writes no memory.
     unsafe { call(libc::SYS_msync, arguments).is_ok() }
 }
@@ -136,7 +136,7 @@ impl Run {
 /// # Safety
 /// `room` is large enough.
 unsafe fn ask_mincore(run: &Run, room: *mut u8) -> bool {
-    let arguments = [run.start, run.pages * PAGE, room as usize, 0, 0, 0];
+    let arguments = [run.start, run.pages * PAGE, room as usize];
     // SAFETY: the caller's promise.
     unsafe { call(libc::SYS_mincore, arguments).is_ok() }
 }

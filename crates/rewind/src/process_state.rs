@@ -61,7 +61,7 @@ pub(super) struct ProcessState {
 }
 
 fn read(fd: i32, room: &mut [u8]) -> std::result::Result<usize, Errno> {
-    let arguments = [fd as usize, room.as_mut_ptr() as usize, room.len(), 0, 0, 0];
+    let arguments = [fd as usize, room.as_mut_ptr() as usize, room.len()];
     // SAFETY: the buffer has this much room.
     unsafe { call(libc::SYS_pread64, arguments) }
 }
@@ -243,13 +243,8 @@ impl ProcessState {
         for timer in TIMERS {
             let never = [0_u64; 4];
             // SAFETY: the struct outlives the call.
-            unsafe {
-                call(
-                    libc::SYS_setitimer,
-                    [timer as usize, never.as_ptr() as usize, 0, 0, 0, 0],
-                )
-            }
-            .map_err(failed("setitimer"))?;
+            unsafe { call(libc::SYS_setitimer, [timer as usize, never.as_ptr() as usize]) }
+                .map_err(failed("setitimer"))?;
         }
         if read(self.timers_file, &mut self.text) == Ok(0) {
             return Ok(());
@@ -273,7 +268,7 @@ impl ProcessState {
             if action(signal).map_err(failed("rt_sigaction"))? != *before {
                 let pointer = before.as_ptr() as usize;
                 // SAFETY: an action that the kernel returned.
-                unsafe { call(libc::SYS_rt_sigaction, [signal, pointer, 0, SET_BYTES, 0, 0]) }
+                unsafe { call(libc::SYS_rt_sigaction, [signal, pointer, 0, SET_BYTES]) }
                     .map_err(failed("rt_sigaction"))?;
             }
         }
@@ -284,8 +279,7 @@ impl ProcessState {
             set_umask(self.status.umask);
         }
         // SAFETY: an open directory.
-        unsafe { call(libc::SYS_fchdir, [self.directory as usize, 0, 0, 0, 0, 0]) }
-            .map_err(failed("fchdir"))?;
+        unsafe { call(libc::SYS_fchdir, [self.directory as usize]) }.map_err(failed("fchdir"))?;
         for (index, limit) in self.limits.iter().enumerate() {
             if self.changed_limits >> index & 1 == 1 {
                 set_limit(index, limit).map_err(failed("setrlimit"))?;
@@ -308,7 +302,7 @@ fn hold_signals() -> std::result::Result<(), Unrewindable> {
 fn sleep(nanos: u64) {
     let time = [0, nanos];
     // SAFETY: the struct outlives the call.
-    let _ = unsafe { call(libc::SYS_nanosleep, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+    let _ = unsafe { call(libc::SYS_nanosleep, [time.as_ptr() as usize]) };
 }
 
 fn change_mask(mask: Option<u64>) -> std::result::Result<u64, Errno> {
@@ -320,7 +314,7 @@ fn change_mask(mask: Option<u64>) -> std::result::Result<u64, Errno> {
     unsafe {
         call(
             libc::SYS_rt_sigprocmask,
-            [how, pointer, &raw mut old as usize, SET_BYTES, 0, 0],
+            [how, pointer, &raw mut old as usize, SET_BYTES],
         )?
     };
     Ok(old)
@@ -331,31 +325,26 @@ fn next_timer() -> std::result::Result<i32, Errno> {
     let mut timer = 0_i32;
     let clock = libc::CLOCK_MONOTONIC as usize;
     // SAFETY: the kernel writes one number; without a `sigevent` it uses a default.
-    unsafe {
-        call(
-            libc::SYS_timer_create,
-            [clock, 0, &raw mut timer as usize, 0, 0, 0],
-        )?
-    };
+    unsafe { call(libc::SYS_timer_create, [clock, 0, &raw mut timer as usize])? };
     delete_timer(timer)?;
     Ok(timer)
 }
 
 fn delete_timer(timer: i32) -> std::result::Result<(), Errno> {
     // SAFETY: a number.
-    unsafe { call(libc::SYS_timer_delete, [timer as usize, 0, 0, 0, 0, 0]).map(|_| ()) }
+    unsafe { call(libc::SYS_timer_delete, [timer as usize]).map(|_| ()) }
 }
 
 fn set_umask(mask: usize) -> usize {
     // SAFETY: a number.
-    unsafe { call(libc::SYS_umask, [mask, 0, 0, 0, 0, 0]) }.unwrap_or(mask)
+    unsafe { call(libc::SYS_umask, [mask]) }.unwrap_or(mask)
 }
 
 fn action(signal: usize) -> std::result::Result<Action, Errno> {
     let mut action = Action::default();
     let pointer = action.as_mut_ptr() as usize;
     // SAFETY: the struct outlives the call.
-    unsafe { call(libc::SYS_rt_sigaction, [signal, 0, pointer, SET_BYTES, 0, 0])? };
+    unsafe { call(libc::SYS_rt_sigaction, [signal, 0, pointer, SET_BYTES])? };
     Ok(action)
 }
 
@@ -363,24 +352,19 @@ fn action(signal: usize) -> std::result::Result<Action, Errno> {
 fn limit_of(limit: usize) -> std::result::Result<[u64; 2], Errno> {
     let mut now = [0_u64; 2];
     // SAFETY: the struct outlives the call.
-    unsafe {
-        call(
-            libc::SYS_getrlimit,
-            [limit, now.as_mut_ptr() as usize, 0, 0, 0, 0],
-        )?
-    };
+    unsafe { call(libc::SYS_getrlimit, [limit, now.as_mut_ptr() as usize])? };
     Ok(now)
 }
 
 fn set_limit(limit: usize, new: &[u64; 2]) -> std::result::Result<(), Errno> {
     // SAFETY: the struct outlives the call.
-    unsafe { call(libc::SYS_setrlimit, [limit, new.as_ptr() as usize, 0, 0, 0, 0]).map(|_| ()) }
+    unsafe { call(libc::SYS_setrlimit, [limit, new.as_ptr() as usize]).map(|_| ()) }
 }
 
 fn has_child() -> std::result::Result<bool, Errno> {
     let options = (libc::WEXITED | libc::WNOHANG | libc::WNOWAIT) as usize;
     // SAFETY: nothing is written.
-    match unsafe { call(libc::SYS_waitid, [libc::P_ALL as usize, 0, 0, options, 0, 0]) } {
+    match unsafe { call(libc::SYS_waitid, [libc::P_ALL as usize, 0, 0, options]) } {
         Ok(_) => Ok(true),
         Err(Errno::ECHILD) => Ok(false),
         Err(errno) => Err(errno),
@@ -394,14 +378,7 @@ fn of_requests() -> u64 {
 fn drop_pending() {
     let set = of_requests();
     let at_once = [0_u64; 2];
-    let arguments = [
-        &raw const set as usize,
-        0,
-        at_once.as_ptr() as usize,
-        SET_BYTES,
-        0,
-        0,
-    ];
+    let arguments = [&raw const set as usize, 0, at_once.as_ptr() as usize, SET_BYTES];
     for _ in 0..SIGNALS {
         // SAFETY: structs that outlive the call.
         if unsafe { call(libc::SYS_rt_sigtimedwait, arguments) }.is_err() {

@@ -118,7 +118,7 @@ impl Pages {
                 }
                 let number = region.first_page + (page - region.start) / PAGE;
                 marks[number] = IS_KEPT;
-                let arguments = [file.as_raw_fd() as usize, page, PAGE, number * PAGE, 0, 0];
+                let arguments = [file.as_raw_fd() as usize, page, PAGE, number * PAGE];
                 // SAFETY: the page is mapped and readable.
                 match unsafe { call(libc::SYS_pwrite64, arguments) }? {
                     PAGE => Ok(()),
@@ -164,12 +164,7 @@ fn for_pages_of(
         let offset = page / PAGE * size_of::<u64>();
         let pointer = entries.as_mut_ptr() as usize;
         // SAFETY: the buffer has this many bytes.
-        let read = unsafe {
-            call(
-                libc::SYS_pread64,
-                [pagemap as usize, pointer, bytes, offset, 0, 0],
-            )?
-        };
+        let read = unsafe { call(libc::SYS_pread64, [pagemap as usize, pointer, bytes, offset])? };
         if read != bytes {
             return Err(Errno::EIO);
         }
@@ -265,7 +260,7 @@ impl Snapshot {
         // No code allocates from here on.
         // SAFETY: the copy is a private mapping.
         let writable = |book: &Book, protection| unsafe {
-            let arguments = [book.copy as usize, book.capacity * PAGE, protection, 0, 0, 0];
+            let arguments = [book.copy as usize, book.capacity * PAGE, protection];
             call(libc::SYS_mprotect, arguments).map_err(|errno| Error::new("mprotect", "the copy", errno))
         };
         writable(book, libc::PROT_READ as usize)?;
@@ -274,7 +269,7 @@ impl Snapshot {
         list_regions(book, pages)?;
         // SAFETY: brk(0) changes nothing; the raw call returns the current break.
         book.program_break =
-            unsafe { call(libc::SYS_brk, [0; 6]) }.map_err(|errno| Error::new("brk", "", errno))?;
+            unsafe { call(libc::SYS_brk, []) }.map_err(|errno| Error::new("brk", "", errno))?;
         fill_small_regions(book);
         complete_copy(book, pages)?;
         writable(book, libc::PROT_READ as usize)?;
@@ -428,7 +423,7 @@ fn fill_small_regions(book: &mut Book) {
         // SAFETY: the buffer has this many bytes.
         let read = unsafe {
             let room = entries.as_mut_ptr() as usize;
-            call(libc::SYS_pread64, [pagemap, room, bytes, offset, 0, 0])
+            call(libc::SYS_pread64, [pagemap, room, bytes, offset])
         };
         let is_anonymous = |entry: &u64| entry & (PRESENT | IS_FILES) == PRESENT;
         region.is_full = read == Ok(bytes) && entries[..region.pages()].iter().all(is_anonymous);

@@ -53,7 +53,7 @@ impl ThreadState {
 
 fn prctl(what: i32, value: usize) -> Result<usize, Errno> {
     // SAFETY: numbers.
-    unsafe { call(libc::SYS_prctl, [what as usize, value, 0, 0, 0, 0]) }
+    unsafe { call(libc::SYS_prctl, [what as usize, value]) }
 }
 
 /// Policy and priority.
@@ -79,7 +79,7 @@ impl Schedule {
             of_deadlines: [u64; 3],
         }
         let mut now = Attributes::default();
-        let arguments = [0, &raw mut now as usize, size_of::<Attributes>(), 0, 0, 0];
+        let arguments = [0, &raw mut now as usize, size_of::<Attributes>()];
         // SAFETY: the struct has this size and outlives the call.
         unsafe { call(libc::SYS_sched_getattr, arguments)? };
         // The kernel omits it for these policies.
@@ -99,12 +99,7 @@ impl Schedule {
 fn nice() -> Result<i32, Errno> {
     const HIGHEST: usize = 20;
     // SAFETY: numbers.
-    let above_lowest = unsafe {
-        call(
-            libc::SYS_getpriority,
-            [libc::PRIO_PROCESS as usize, 0, 0, 0, 0, 0],
-        )?
-    };
+    let above_lowest = unsafe { call(libc::SYS_getpriority, [libc::PRIO_PROCESS as usize])? };
     Ok(HIGHEST as i32 - above_lowest as i32)
 }
 
@@ -171,18 +166,4 @@ impl Arithmetic {
             std::arch::asm!("msr fpcr, {}", in(reg) self.fpcr, options(nomem, nostack, preserves_flags))
         };
     }
-}
-
-/// Not implemented for other architectures.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Arithmetic;
-
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-impl Arithmetic {
-    fn now() -> Arithmetic {
-        Arithmetic
-    }
-
-    fn put_back(&self) {}
 }
