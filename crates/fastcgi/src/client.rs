@@ -147,7 +147,7 @@ impl Answer {
                 let Some(header) = self.records.header(cursor) else {
                     return Some(Part::More);
                 };
-                let kind = RecordType::try_from(header.kind).ok()?;
+                let kind = RecordType::from_number(header.kind)?;
                 let is_end = kind == RecordType::EndRequest;
                 if header.version == 0 || (is_end && usize::from(header.content_length) != END_LENGTH) {
                     return None;
@@ -180,7 +180,7 @@ impl Answer {
                 let [a, b, c, d, status, ..] = self.end;
                 Part::End {
                     app_status: u32::from_be_bytes([a, b, c, d]),
-                    status: ProtocolStatus::try_from(status).ok()?,
+                    status: ProtocolStatus::from_number(status)?,
                 }
             }
             other => Part::Other(other, piece),

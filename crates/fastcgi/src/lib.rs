@@ -23,8 +23,7 @@ pub use output::Output;
 pub use pairs::append_pair;
 pub use params::{Limits, Params, Repeated};
 pub use record::{
-    HEADER_LENGTH, Header, MAX_CONTENT, ProtocolStatus, RecordType, Role, UnknownNumber, VERSION,
-    end_request, header,
+    HEADER_LENGTH, Header, MAX_CONTENT, ProtocolStatus, RecordType, Role, VERSION, end_request, header,
 };
 pub use reply::{Reply, Values};
 pub use responder::{Input, Responder};

@@ -15,19 +15,13 @@ pub struct Output {
     sent: usize,
     open: Option<Open>,
     request_id: u16,
-    answer: OutputState,
+    is_answering: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Open {
     kind: RecordType,
     at: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OutputState {
-    Answering,
-    Ended,
 }
 
 const CAPACITY: usize = 64 * 1024;
@@ -43,7 +37,7 @@ impl Output {
             sent: 0,
             open: None,
             request_id: 0,
-            answer: OutputState::Ended,
+            is_answering: false,
         }
     }
 
@@ -51,7 +45,7 @@ impl Output {
     pub fn begin(&mut self, request_id: u16) {
         self.close();
         self.request_id = request_id;
-        self.answer = OutputState::Answering;
+        self.is_answering = true;
     }
 
     /// Adds to the answer; returns how many bytes were taken. If fewer than given, write [`Output::pending`] first.
@@ -70,11 +64,11 @@ impl Output {
     /// Sends no empty STDOUT or STDERR record (section 5.3), like php-fpm: on a kept connection nginx takes an empty
     /// STDOUT record for the end of the answer, even if bytes of its Content-Length are missing.
     pub fn end(&mut self, app_status: u32, status: ProtocolStatus) {
-        if self.answer == OutputState::Ended {
+        if !self.is_answering {
             return;
         }
         self.close();
-        self.answer = OutputState::Ended;
+        self.is_answering = false;
         self.buffer
             .extend_from_slice(&end_request(self.request_id, app_status, status));
     }
@@ -112,7 +106,7 @@ impl Output {
         self.buffer.clear();
         self.sent = 0;
         self.open = None;
-        self.answer = OutputState::Ended;
+        self.is_answering = false;
     }
 
     /// Whether nothing is pending.
@@ -126,7 +120,7 @@ impl Output {
     }
 
     fn append(&mut self, kind: RecordType, bytes: &[u8]) -> usize {
-        if bytes.is_empty() || self.answer == OutputState::Ended {
+        if bytes.is_empty() || !self.is_answering {
             return bytes.len();
         }
         self.make_room(bytes.len() + HEADER_LENGTH);

@@ -79,7 +79,7 @@ pub(super) enum Excess {
 
 #[derive(Debug)]
 pub(super) struct Pairs {
-    limits: Limits,
+    pub(super) limits: Limits,
     pub(super) repeated: Repeated,
     /// Names and values that may still come.
     bytes_left: usize,

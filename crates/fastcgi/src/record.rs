@@ -1,7 +1,5 @@
 //! Records (section 3.3) and constants (section 8).
 
-use std::fmt;
-
 /// Length of a record's header (section 3.3).
 pub const HEADER_LENGTH: usize = 8;
 
@@ -65,23 +63,10 @@ pub enum ProtocolStatus {
     UnknownRole = 3,
 }
 
-/// An unknown number on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct UnknownNumber(pub u16);
-
-impl fmt::Display for UnknownNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "number {} is not defined by the protocol", self.0)
-    }
-}
-
-impl std::error::Error for UnknownNumber {}
-
-impl TryFrom<u8> for RecordType {
-    type Error = UnknownNumber;
-
-    fn try_from(number: u8) -> Result<RecordType, UnknownNumber> {
-        Ok(match number {
+impl RecordType {
+    /// Returns the value with this number, if the protocol defines it.
+    pub fn from_number(number: u8) -> Option<RecordType> {
+        Some(match number {
             1 => RecordType::BeginRequest,
             2 => RecordType::AbortRequest,
             3 => RecordType::EndRequest,
@@ -93,34 +78,32 @@ impl TryFrom<u8> for RecordType {
             9 => RecordType::GetValues,
             10 => RecordType::GetValuesResult,
             11 => RecordType::UnknownType,
-            other => return Err(UnknownNumber(u16::from(other))),
+            _ => return None,
         })
     }
 }
 
-impl TryFrom<u16> for Role {
-    type Error = UnknownNumber;
-
-    fn try_from(number: u16) -> Result<Role, UnknownNumber> {
-        Ok(match number {
+impl Role {
+    /// Returns the value with this number, if the protocol defines it.
+    pub fn from_number(number: u16) -> Option<Role> {
+        Some(match number {
             1 => Role::Responder,
             2 => Role::Authorizer,
             3 => Role::Filter,
-            other => return Err(UnknownNumber(other)),
+            _ => return None,
         })
     }
 }
 
-impl TryFrom<u8> for ProtocolStatus {
-    type Error = UnknownNumber;
-
-    fn try_from(number: u8) -> Result<ProtocolStatus, UnknownNumber> {
-        Ok(match number {
+impl ProtocolStatus {
+    /// Returns the value with this number, if the protocol defines it.
+    pub fn from_number(number: u8) -> Option<ProtocolStatus> {
+        Some(match number {
             0 => ProtocolStatus::RequestComplete,
             1 => ProtocolStatus::CantMultiplex,
             2 => ProtocolStatus::Overloaded,
             3 => ProtocolStatus::UnknownRole,
-            other => return Err(UnknownNumber(u16::from(other))),
+            _ => return None,
         })
     }
 }
@@ -308,17 +291,17 @@ mod tests {
     #[test]
     fn every_number_maps_to_itself() {
         for number in 0..=255u8 {
-            if let Ok(kind) = RecordType::try_from(number) {
+            if let Some(kind) = RecordType::from_number(number) {
                 assert_eq!(kind as u8, number);
             }
-            if let Ok(status) = ProtocolStatus::try_from(number) {
+            if let Some(status) = ProtocolStatus::from_number(number) {
                 assert_eq!(status as u8, number);
             }
-            if let Ok(role) = Role::try_from(u16::from(number)) {
+            if let Some(role) = Role::from_number(u16::from(number)) {
                 assert_eq!(role as u16, u16::from(number));
             }
         }
-        assert_eq!(RecordType::try_from(12), Err(UnknownNumber(12)));
+        assert_eq!(RecordType::from_number(12), None);
     }
 
     #[test]

@@ -20,22 +20,22 @@ impl Reply {
     }
 
     pub(super) fn end(request_id: u16, status: ProtocolStatus) -> Reply {
-        let mut reply = Reply {
-            bytes: [0; LONGEST],
-            length: 0,
-        };
-        reply.push(&end_request(request_id, 0, status));
-        reply
+        Reply::of(&end_request(request_id, 0, status))
     }
 
     /// Section 4.2.
     pub(super) fn unknown_type(kind: u8) -> Reply {
+        let mut reply = Reply::of(&header(RecordType::UnknownType, 0, 8, 0));
+        reply.push(&[kind, 0, 0, 0, 0, 0, 0, 0]);
+        reply
+    }
+
+    fn of(bytes: &[u8]) -> Reply {
         let mut reply = Reply {
             bytes: [0; LONGEST],
             length: 0,
         };
-        reply.push(&header(RecordType::UnknownType, 0, 8, 0));
-        reply.push(&[kind, 0, 0, 0, 0, 0, 0, 0]);
+        reply.push(bytes);
         reply
     }
 
@@ -79,17 +79,13 @@ impl Values {
             }
             question = rest;
         }
-        let mut reply = Reply {
-            bytes: [0; LONGEST],
-            length: HEADER_LENGTH,
-        };
+        let mut reply = Reply::of(&[0; HEADER_LENGTH]);
         for ((name, value), _) in known.iter().zip(asked).filter(|(_, asked)| *asked) {
             let Some(value) = value else { continue };
-            let mut digits = [0; 10];
-            let digits = decimal(*value, &mut digits);
+            let digits = value.to_string();
             reply.push(&[name.len() as u8, digits.len() as u8]);
             reply.push(name);
-            reply.push(digits);
+            reply.push(digits.as_bytes());
         }
         let content_length = reply.length - HEADER_LENGTH;
         let padding = padding_for(content_length);
@@ -97,18 +93,6 @@ impl Values {
         reply.bytes[..HEADER_LENGTH].copy_from_slice(&header);
         reply.length += usize::from(padding);
         reply
-    }
-}
-
-fn decimal(mut value: u32, digits: &mut [u8; 10]) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return &digits[at..];
-        }
     }
 }
 

@@ -50,7 +50,6 @@ pub struct Responder {
     broken: Option<Violation>,
     params: Box<Params>,
     pairs: Pairs,
-    limits: Limits,
     values: Values,
     request_id: u16,
     role: Role,
@@ -103,7 +102,6 @@ impl Responder {
             broken: None,
             params: Box::default(),
             pairs: Pairs::new(limits),
-            limits,
             values: Values::default(),
             request_id: 0,
             role: Role::Responder,
@@ -126,7 +124,6 @@ impl Responder {
             broken,
             params,
             pairs,
-            limits: _,
             values: _,
             request_id,
             role,
@@ -307,34 +304,25 @@ impl Responder {
     }
 
     fn route<'i>(&mut self, header: Header) -> Route<'i> {
-        let kind = RecordType::try_from(header.kind);
+        let kind = RecordType::from_number(header.kind);
         if header.version != VERSION {
             let Header { version, kind, .. } = header;
             return Route::Say(Input::Broken(Violation::NotFastcgi { version, kind }));
         }
         if header.request_id == 0 {
-            if kind == Ok(RecordType::GetValues) {
+            if kind == Some(RecordType::GetValues) {
                 self.question.clear();
                 return Route::To(Sink::Question);
             }
             return Route::Say(Input::Reply(Reply::unknown_type(header.kind)));
         }
         match kind {
-            Ok(RecordType::BeginRequest) => self.route_begin(header),
-            Ok(RecordType::AbortRequest) => self.route_abort(header),
-            Ok(RecordType::Params) => self.route_params(header),
-            Ok(RecordType::Stdin) => self.route_stdin(header),
+            Some(RecordType::BeginRequest) => self.route_begin(header),
+            Some(RecordType::AbortRequest) => self.route_abort(header),
+            Some(RecordType::Params) => self.route_params(header),
+            Some(RecordType::Stdin) => self.route_stdin(header),
             // DATA is for filters; the others are never sent to an application.
-            Ok(
-                RecordType::Data
-                | RecordType::EndRequest
-                | RecordType::Stdout
-                | RecordType::Stderr
-                | RecordType::GetValues
-                | RecordType::GetValuesResult
-                | RecordType::UnknownType,
-            )
-            | Err(_) => Route::To(Sink::Skip),
+            _ => Route::To(Sink::Skip),
         }
     }
 
@@ -466,7 +454,7 @@ impl Responder {
         self.aborted = false;
         self.params.clear();
         self.pairs.restart();
-        let Ok(known) = Role::try_from(role) else {
+        let Some(known) = Role::from_number(role) else {
             self.state = ResponderState::Draining;
             return Some(if self.keep {
                 Input::Reply(Reply::end(request_id, ProtocolStatus::UnknownRole))
@@ -485,11 +473,11 @@ impl Responder {
         match excess {
             Excess::Bytes => Violation::ParamsTooLong {
                 request_id,
-                limit: self.limits.params_bytes,
+                limit: self.pairs.limits.params_bytes,
             },
             Excess::Count => Violation::ParamsTooMany {
                 request_id,
-                limit: self.limits.params_count,
+                limit: self.pairs.limits.params_count,
             },
         }
     }

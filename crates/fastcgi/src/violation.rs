@@ -72,11 +72,7 @@ impl Violation {
             }
             Violation::UnknownRole { request_id, .. } => (request_id, ProtocolStatus::UnknownRole),
             Violation::AbortedEarly { request_id } => (request_id, ProtocolStatus::RequestComplete),
-            Violation::NotFastcgi { .. }
-            | Violation::BeginLength { .. }
-            | Violation::BegunTwice { .. }
-            | Violation::BodyBeforeParams { .. }
-            | Violation::PairCut { .. } => return None,
+            _ => return None,
         };
         Some(Reply::end(request_id, status))
     }

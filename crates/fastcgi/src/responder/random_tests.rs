@@ -334,7 +334,7 @@ fn noise_does_no_harm() {
     rounds(ROUNDS, |random| {
         let mut wire = random.bytes(300);
         while random.below(8) > 0 {
-            let kind = RecordType::try_from(1 + random.below(11) as u8).unwrap();
+            let kind = RecordType::from_number(1 + random.below(11) as u8).unwrap();
             let id = random.below(3) as u16;
             let content = random.bytes(30);
             append_record(&mut wire, kind, id, &content, random);

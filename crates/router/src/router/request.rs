@@ -102,7 +102,7 @@ impl Begin {
             return None;
         };
         let role = u16::from_be_bytes([role_high, role_low]);
-        let is_plain = is_begin(header) && Role::try_from(role).is_ok();
+        let is_plain = is_begin(header) && Role::from_number(role).is_some();
         is_plain.then_some(Begin {
             id: header.request_id,
             keep: flags & KEEP != 0,
