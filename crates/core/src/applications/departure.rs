@@ -269,7 +269,7 @@ impl ApplicationPool {
         let Some(app) = self.apps.get(&id).filter(|app| app.is_over()) else {
             return;
         };
-        self.index.remove(id, &app.keys);
+        self.index.change(id, &app.keys, false);
         for timer in [Timer::Idle(id), Timer::Backoff(id), Timer::Forgive(id)] {
             self.timers.clear(timer);
         }

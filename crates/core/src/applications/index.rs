@@ -93,58 +93,43 @@ pub(super) fn keys(app: &Application) -> Keys {
     }
 }
 
-fn remove<K: Ord>(by_user: &mut BTreeMap<u32, BTreeSet<K>>, user: u32, key: &K) {
-    if let Some(of_user) = by_user.get_mut(&user) {
-        of_user.remove(key);
-        if of_user.is_empty() {
-            by_user.remove(&user);
-        }
+/// Files a key, or takes it out again.
+fn change<K: Ord>(set: &mut BTreeSet<K>, key: K, enters: bool) {
+    match enters {
+        true => set.insert(key),
+        false => set.remove(&key),
+    };
+}
+
+fn change_of_user<K: Ord>(by_user: &mut BTreeMap<u32, BTreeSet<K>>, user: u32, key: K, enters: bool) {
+    let of_user = by_user.entry(user).or_default();
+    change(of_user, key, enters);
+    if of_user.is_empty() {
+        by_user.remove(&user);
     }
 }
 
 impl Index {
-    pub(super) fn remove(&mut self, id: AppId, keys: &Keys) {
+    /// Files an application by its keys, or takes it out again.
+    pub(super) fn change(&mut self, id: AppId, keys: &Keys, enters: bool) {
+        let count = |sum: &mut u32, of: u32| *sum = if enters { *sum + of } else { *sum - of };
         if let Some(used) = keys.evictable {
-            remove(&mut self.evictable, keys.user, &(used, id));
+            change_of_user(&mut self.evictable, keys.user, (used, id), enters);
         }
         if let Some((class, size, session)) = keys.wants {
-            remove(&mut self.wants, keys.user, &(class, size, session, id));
-            self.starving -= u32::from(class == Class::Starving);
+            change_of_user(&mut self.wants, keys.user, (class, size, session, id), enters);
+            count(&mut self.starving, u32::from(class == Class::Starving));
         }
-        self.wanted -= keys.wanted;
+        count(&mut self.wanted, keys.wanted);
         if let Some((serving, session)) = keys.yields {
-            remove(&mut self.yields, keys.user, &(serving, session, id));
+            change_of_user(&mut self.yields, keys.user, (serving, session, id), enters);
         }
-        self.hopes.remove(&id);
-        self.rolls.remove(&id);
-        self.over -= u32::from(keys.over);
-    }
-
-    fn insert(&mut self, id: AppId, keys: &Keys) {
-        if let Some(used) = keys.evictable {
-            self.evictable.entry(keys.user).or_default().insert((used, id));
+        for (set, holds) in [(&mut self.hopes, keys.hopes), (&mut self.rolls, keys.rolls)] {
+            if holds {
+                change(set, id, enters);
+            }
         }
-        if let Some((class, size, session)) = keys.wants {
-            self.wants
-                .entry(keys.user)
-                .or_default()
-                .insert((class, size, session, id));
-            self.starving += u32::from(class == Class::Starving);
-        }
-        self.wanted += keys.wanted;
-        if let Some((serving, session)) = keys.yields {
-            self.yields
-                .entry(keys.user)
-                .or_default()
-                .insert((serving, session, id));
-        }
-        if keys.hopes {
-            self.hopes.insert(id);
-        }
-        if keys.rolls {
-            self.rolls.insert(id);
-        }
-        self.over += u32::from(keys.over);
+        count(&mut self.over, u32::from(keys.over));
     }
 }
 
@@ -156,8 +141,8 @@ impl ApplicationPool {
         app.is_over &= app.size() > app.max_instances();
         let new = keys(app);
         if new != app.keys {
-            self.index.remove(id, &app.keys);
-            self.index.insert(id, &new);
+            self.index.change(id, &app.keys, false);
+            self.index.change(id, &new, true);
             app.keys = new;
         }
         let may_lose = !app.resisting && app.may_lose();

@@ -5,6 +5,7 @@ use super::application::{AppId, Application};
 use super::event::{Event, InstanceId, SessionId};
 use super::index::Index;
 use super::instance::Instance;
+use super::instance_state::InstanceCause;
 use super::timers::{Timer, Timers};
 use super::users::Users;
 use forkyard_base::tick::Tick;
@@ -112,7 +113,7 @@ impl ApplicationPool {
             Event::Leave(name) => self.leave(&name),
             Event::Remove(name) => self.remove(&name, step),
             Event::WorkWanted(id) => self.work_wanted(id),
-            Event::Worked(id) => self.out_of_band_done(id, step),
+            Event::Worked(id) => self.change(id, InstanceCause::Worked, step),
             Event::Found(id, session) => self.found(id, session, step),
             Event::HeldUp(id, is_held_up) => self.held_up(id, is_held_up),
             Event::Measured(id, bytes) => self.measured(id, bytes, step),

@@ -98,10 +98,6 @@ impl ApplicationPool {
         }
     }
 
-    pub(super) fn out_of_band_done(&mut self, id: InstanceId, step: &mut Step<'_>) {
-        self.change(id, InstanceCause::Worked, step);
-    }
-
     pub(super) fn disable(&mut self, id: InstanceId, step: &mut Step<'_>) {
         let Some(instance) = self.instances.get(&id) else {
             return step.act(Action::Disabled(id, Disabling::Gone));

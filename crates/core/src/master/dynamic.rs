@@ -18,7 +18,7 @@
 
 use super::action::Notice;
 use super::event::GenerationId;
-use super::fork::Block;
+use super::fork::{Block, DemandCause};
 use super::generation::SnapshotNumber;
 use super::manager::{Manager, Step};
 use super::policy::{self, Load};
@@ -39,49 +39,33 @@ pub(super) enum Spare {
     Closed(Block),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SpareCause {
-    /// The generation starts to serve.
-    Begin,
-    /// The generation stops serving.
-    End,
-    /// A byte came from the accept-notify pipe.
-    Accepted,
-    /// A worker exited or could not be forked.
-    Gone,
-    /// The obstacle is gone.
-    Freed,
-    /// By the snapshot enough are idle or starting.
-    Enough,
-    /// By the snapshot too few are idle, and no more can be forked.
-    Blocked(Block),
-}
-
 impl Spare {
     /// Returns the next state, and whether to take a snapshot.
-    pub(super) fn after(self, cause: SpareCause) -> (Spare, bool) {
+    pub(super) fn after(self, cause: DemandCause) -> (Spare, bool) {
         use Spare::{Asking, Closed, Open, Unused};
         match (self, cause) {
-            (Unused | Open | Closed(_), SpareCause::Begin) => (Asking, true),
-            (Unused | Open | Asking | Closed(_), SpareCause::End) => (Unused, false),
+            (Unused | Open | Closed(_), DemandCause::Begin) => (Asking, true),
+            (Unused | Open | Asking | Closed(_), DemandCause::End) => (Unused, false),
             // The notification may be later than the pending snapshot.
-            (Open | Asking, SpareCause::Accepted | SpareCause::Gone | SpareCause::Freed) => (Asking, true),
-            (Asking, SpareCause::Enough) => (Open, false),
-            (Asking, SpareCause::Blocked(block)) => (Closed(block), false),
-            (Closed(_), SpareCause::Freed) => (Asking, true),
-            (Closed(Block::Full | Block::Ceiling), SpareCause::Gone) => (Asking, true),
+            (Open | Asking, DemandCause::Accepted | DemandCause::Gone | DemandCause::Freed) => (Asking, true),
+            (Asking, DemandCause::Enough) => (Open, false),
+            (Asking, DemandCause::Blocked(block)) => (Closed(block), false),
+            (Closed(_), DemandCause::Freed) => (Asking, true),
+            (Closed(Block::Full | Block::Ceiling), DemandCause::Gone) => (Asking, true),
+            // Only the source of an ondemand pool has these causes.
+            (_, DemandCause::Ready | DemandCause::None | DemandCause::Changed | DemandCause::TimedOut)
             // The timer, fork grant or preloader will follow.
-            (Closed(Block::ProcessMax | Block::Backoff | Block::Preloader), SpareCause::Gone)
-            | (Closed(_), SpareCause::Accepted | SpareCause::Enough | SpareCause::Blocked(_))
-            | (Asking, SpareCause::Begin)
-            | (Open, SpareCause::Enough | SpareCause::Blocked(_))
+            | (Closed(Block::ProcessMax | Block::Backoff | Block::Preloader), DemandCause::Gone)
+            | (Closed(_), DemandCause::Accepted | DemandCause::Enough | DemandCause::Blocked(_))
+            | (Asking, DemandCause::Begin)
+            | (Open, DemandCause::Enough | DemandCause::Blocked(_))
             | (
                 Unused,
-                SpareCause::Accepted
-                | SpareCause::Gone
-                | SpareCause::Freed
-                | SpareCause::Enough
-                | SpareCause::Blocked(_),
+                DemandCause::Accepted
+                | DemandCause::Gone
+                | DemandCause::Freed
+                | DemandCause::Enough
+                | DemandCause::Blocked(_),
             ) => (self, false),
         }
     }
@@ -95,7 +79,7 @@ impl Spare {
 }
 
 impl Manager {
-    pub(super) fn spare_changed(&mut self, id: GenerationId, cause: SpareCause, step: &mut Step<'_>) {
+    pub(super) fn spare_changed(&mut self, id: GenerationId, cause: DemandCause, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get_mut(&id) else {
             return;
         };
@@ -158,8 +142,8 @@ impl Manager {
         }
         generation.said_busy = many;
         let cause = match block {
-            None => SpareCause::Enough,
-            Some(block) => SpareCause::Blocked(block),
+            None => DemandCause::Enough,
+            Some(block) => DemandCause::Blocked(block),
         };
         self.spare_changed(id, cause, step);
     }
@@ -171,14 +155,14 @@ mod tests {
 
     #[test]
     fn what_is_told_while_asking_is_asked_again() {
-        assert_eq!(Spare::Asking.after(SpareCause::Accepted), (Spare::Asking, true));
+        assert_eq!(Spare::Asking.after(DemandCause::Accepted), (Spare::Asking, true));
     }
 
     #[test]
     fn workers_are_silent_while_nothing_can_be_done() {
-        let (closed, _) = Spare::Asking.after(SpareCause::Blocked(Block::Full));
+        let (closed, _) = Spare::Asking.after(DemandCause::Blocked(Block::Full));
         assert!(!closed.wants_telling());
-        assert_eq!(closed.after(SpareCause::Accepted), (closed, false));
-        assert_eq!(closed.after(SpareCause::Gone), (Spare::Asking, true));
+        assert_eq!(closed.after(DemandCause::Accepted), (closed, false));
+        assert_eq!(closed.after(DemandCause::Gone), (Spare::Asking, true));
     }
 }

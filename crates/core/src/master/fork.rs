@@ -3,11 +3,9 @@
 
 use super::action::{Action, Fact, Notice};
 use super::choice;
-use super::dynamic::SpareCause;
 use super::event::GenerationId;
 use super::generation::GenerationState;
 use super::manager::{Manager, Step};
-use super::ondemand::SourceCause;
 use super::policy::{self, Load};
 use super::timers::Timer;
 use crate::config::ProcessManager;
@@ -32,22 +30,44 @@ pub(super) enum Block {
     Ceiling,
 }
 
+/// Why more workers may be wanted, or fewer: for [`Spare`](super::dynamic::Spare) and
+/// [`Source`](super::ondemand::Source).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DemandCause {
+    /// The generation, or an ondemand one, starts to serve.
+    Begin,
+    /// It stops serving.
+    End,
+    /// The watched source of an ondemand pool is ready.
+    Ready,
+    /// A worker took work or is up.
+    Accepted,
+    /// A worker exited or could not be forked.
+    Gone,
+    /// Other generations take work now, so the expected worker may leave.
+    Changed,
+    /// The obstacle is gone.
+    Freed,
+    /// The snapshot shows no waiting work.
+    None,
+    /// By the snapshot enough workers are idle or starting.
+    Enough,
+    /// By the snapshot too few are idle, and no more can be forked.
+    Blocked(Block),
+    /// No worker has reported for a while.
+    TimedOut,
+}
+
 impl Manager {
     pub(super) fn freed(&mut self, id: GenerationId, step: &mut Step<'_>) {
-        self.demand_changed(id, SourceCause::Freed, SpareCause::Freed, step);
+        self.demand_changed(id, DemandCause::Freed, step);
     }
 
     pub(super) fn worker_gone(&mut self, id: GenerationId, step: &mut Step<'_>) {
-        self.demand_changed(id, SourceCause::Gone, SpareCause::Gone, step);
+        self.demand_changed(id, DemandCause::Gone, step);
     }
 
-    fn demand_changed(
-        &mut self,
-        id: GenerationId,
-        source: SourceCause,
-        spare: SpareCause,
-        step: &mut Step<'_>,
-    ) {
+    fn demand_changed(&mut self, id: GenerationId, cause: DemandCause, step: &mut Step<'_>) {
         let Some(generation) = self.generations.get(&id) else {
             return;
         };
@@ -55,18 +75,18 @@ impl Manager {
         let is_serving = generation.state == GenerationState::Serving;
         match (generation.state, generation.policy.pm) {
             (GenerationState::Serving, ProcessManager::Static { .. }) => self.fill(id, step),
-            (GenerationState::Serving, ProcessManager::Dynamic { .. }) => self.spare_changed(id, spare, step),
+            (GenerationState::Serving, ProcessManager::Dynamic { .. }) => self.spare_changed(id, cause, step),
             (GenerationState::Serving, ProcessManager::Ondemand { .. }) => {
-                self.source_changed(pool, source, step)
+                self.source_changed(pool, cause, step)
             }
             (GenerationState::Serving, ProcessManager::Ordered { .. }) => self.fork_ordered(id, step),
             (GenerationState::Warming(_), _) => {
                 // A warming generation also takes work: the serving one may rely on its workers.
-                self.source_changed(pool, source, step);
+                self.source_changed(pool, cause, step);
                 self.warm_up(id, step);
             }
             // With a share it has workers.
-            (GenerationState::Measuring(_), _) => self.source_changed(pool, source, step),
+            (GenerationState::Measuring(_), _) => self.source_changed(pool, cause, step),
             (GenerationState::Superseded | GenerationState::Leaving, _) => {}
         }
         if is_serving {

@@ -2,13 +2,12 @@
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
 use super::children::{Children, WorkerCounts, WorkerProgress};
-use super::dynamic::SpareCause;
 use super::emergency::Emergency;
 use super::event::{Event, GenerationId, PoolId, Row, SlotIndex, WorkerId};
+use super::fork::DemandCause;
 use super::generation::{Generation, GenerationState, SnapshotNumber};
 use super::leave::LeaveCause;
 use super::manager_state::{ManagerCause, ManagerState};
-use super::ondemand::SourceCause;
 use super::pool::Pool;
 use super::quota::Quota;
 use super::refork;
@@ -84,7 +83,7 @@ impl Manager {
             Event::Disband(pool) => self.disband(pool, step),
             Event::Expel(pool) => self.expel(pool, step),
             Event::EndRequest(worker) => self.dismiss(worker, LeaveCause::Asked, step),
-            Event::SourceReady(pool) => self.source_changed(pool, SourceCause::Ready, step),
+            Event::SourceReady(pool) => self.source_changed(pool, DemandCause::Ready, step),
             Event::ChildAccept(generation) => self.accepted(generation, step),
             Event::Snapshot(generation, rows, queued) => self.counted(generation, &rows, queued, step),
             Event::Forked(worker) => self.forked(worker, step),
@@ -176,8 +175,8 @@ impl Manager {
         if let Some(pool) = self.pools.get_mut(&pool) {
             pool.found_empty = 0;
         }
-        self.source_changed(pool, SourceCause::Accepted, step);
-        self.spare_changed(id, SpareCause::Accepted, step);
+        self.source_changed(pool, DemandCause::Accepted, step);
+        self.spare_changed(id, DemandCause::Accepted, step);
     }
 
     fn counted(&mut self, id: GenerationId, rows: &[Row], queued: Option<u32>, step: &mut Step<'_>) {
@@ -220,7 +219,7 @@ impl Manager {
             self.worker_started(generation, step);
         }
         self.starting = None;
-        self.quota.relent();
+        self.quota.said = false;
         self.timers.clear(Timer::Answer(generation));
         self.touched.insert(generation);
         self.act_on(id, going, order, step);
@@ -252,7 +251,7 @@ impl Manager {
     fn fire(&mut self, step: &mut Step<'_>) {
         while let Some(timer) = self.timers.take_due(step.now) {
             match timer {
-                Timer::Accept(pool) => self.source_changed(pool, SourceCause::TimedOut, step),
+                Timer::Accept(pool) => self.source_changed(pool, DemandCause::TimedOut, step),
                 Timer::Grant(generation) => self.end_grant(generation),
                 Timer::Backoff(generation) => self.freed(generation, step),
                 Timer::Shrink(generation) => self.look_for_surplus(generation, step),

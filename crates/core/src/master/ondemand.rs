@@ -19,7 +19,7 @@
 
 use super::action::Action;
 use super::event::{GenerationId, PoolId, Row};
-use super::fork::Block;
+use super::fork::{Block, DemandCause};
 use super::generation::SnapshotNumber;
 use super::manager::{Manager, Step};
 use super::policy;
@@ -46,30 +46,6 @@ pub(super) enum Source {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SourceCause {
-    /// An ondemand generation serves.
-    Begin,
-    /// No ondemand generation serves.
-    End,
-    Ready,
-    /// A worker took work or is up.
-    Accepted,
-    /// A worker exited or could not be forked.
-    Gone,
-    /// Other generations take work now, so the expected worker may leave.
-    Changed,
-    Freed,
-    /// The snapshot shows no waiting work.
-    None,
-    /// The snapshot shows a worker that can take the waiting work, or one was requested.
-    Enough,
-    /// The snapshot shows too few free workers, and no more can be forked.
-    Blocked(Block),
-    /// No worker has reported for a while.
-    TimedOut,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SourceAction {
     Nothing,
     /// Stop reports, then watch.
@@ -82,34 +58,34 @@ pub(super) enum SourceAction {
 }
 
 impl Source {
-    pub(super) fn after(self, cause: SourceCause) -> (Source, SourceAction) {
+    pub(super) fn after(self, cause: DemandCause) -> (Source, SourceAction) {
         use Source::{Asking, Blocked, Told, Unused, Watched};
         match (self, cause) {
-            (Unused, SourceCause::Begin) => (Watched, SourceAction::Watch),
-            (Watched, SourceCause::End) => (Unused, SourceAction::Unwatch),
-            (Asking | Told | Blocked(_), SourceCause::End) => (Unused, SourceAction::StopTelling),
-            (Watched, SourceCause::Ready) => (Asking, SourceAction::Snapshot),
-            (Asking, SourceCause::Accepted | SourceCause::None | SourceCause::Changed) => (Watched, SourceAction::Watch),
-            (Asking, SourceCause::Enough) => (Told, SourceAction::Nothing),
-            (Asking, SourceCause::Blocked(block)) => (Blocked(block), SourceAction::StopTelling),
-            (Told, SourceCause::Accepted | SourceCause::Gone | SourceCause::Changed | SourceCause::Freed) => (Watched, SourceAction::Watch),
-            (Told, SourceCause::TimedOut) => (Asking, SourceAction::SnapshotAgain),
-            (Blocked(_), SourceCause::Freed | SourceCause::Begin) => (Watched, SourceAction::Watch),
-            (Blocked(Block::Full | Block::Ceiling), SourceCause::Gone) => (Watched, SourceAction::Watch),
+            (Unused, DemandCause::Begin) => (Watched, SourceAction::Watch),
+            (Watched, DemandCause::End) => (Unused, SourceAction::Unwatch),
+            (Asking | Told | Blocked(_), DemandCause::End) => (Unused, SourceAction::StopTelling),
+            (Watched, DemandCause::Ready) => (Asking, SourceAction::Snapshot),
+            (Asking, DemandCause::Accepted | DemandCause::None | DemandCause::Changed) => (Watched, SourceAction::Watch),
+            (Asking, DemandCause::Enough) => (Told, SourceAction::Nothing),
+            (Asking, DemandCause::Blocked(block)) => (Blocked(block), SourceAction::StopTelling),
+            (Told, DemandCause::Accepted | DemandCause::Gone | DemandCause::Changed | DemandCause::Freed) => (Watched, SourceAction::Watch),
+            (Told, DemandCause::TimedOut) => (Asking, SourceAction::SnapshotAgain),
+            (Blocked(_), DemandCause::Freed | DemandCause::Begin) => (Watched, SourceAction::Watch),
+            (Blocked(Block::Full | Block::Ceiling), DemandCause::Gone) => (Watched, SourceAction::Watch),
             // The pending snapshot does not count the worker that exited.
-            (Asking, SourceCause::Gone | SourceCause::Freed)
+            (Asking, DemandCause::Gone | DemandCause::Freed)
             // The timer, fork grant or preloader will follow.
-            | (Blocked(Block::ProcessMax | Block::Backoff | Block::Preloader), SourceCause::Gone)
+            | (Blocked(Block::ProcessMax | Block::Backoff | Block::Preloader), DemandCause::Gone)
             // The obstacle stays unless another generation starts to serve.
-            | (Blocked(_), SourceCause::Changed)
-            | (Unused, SourceCause::End | SourceCause::Ready | SourceCause::Accepted | SourceCause::Gone | SourceCause::Freed)
-            | (Unused, SourceCause::Changed | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_) | SourceCause::TimedOut)
-            | (Watched, SourceCause::Begin | SourceCause::Accepted | SourceCause::Gone | SourceCause::Freed)
-            | (Watched, SourceCause::Changed | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_) | SourceCause::TimedOut)
-            | (Asking, SourceCause::Begin | SourceCause::Ready | SourceCause::TimedOut)
-            | (Told, SourceCause::Begin | SourceCause::Ready | SourceCause::None | SourceCause::Enough | SourceCause::Blocked(_))
-            | (Blocked(_), SourceCause::Ready | SourceCause::Accepted | SourceCause::None | SourceCause::Enough)
-            | (Blocked(_), SourceCause::Blocked(_) | SourceCause::TimedOut) => (self, SourceAction::Nothing),
+            | (Blocked(_), DemandCause::Changed)
+            | (Unused, DemandCause::End | DemandCause::Ready | DemandCause::Accepted | DemandCause::Gone | DemandCause::Freed)
+            | (Unused, DemandCause::Changed | DemandCause::None | DemandCause::Enough | DemandCause::Blocked(_) | DemandCause::TimedOut)
+            | (Watched, DemandCause::Begin | DemandCause::Accepted | DemandCause::Gone | DemandCause::Freed)
+            | (Watched, DemandCause::Changed | DemandCause::None | DemandCause::Enough | DemandCause::Blocked(_) | DemandCause::TimedOut)
+            | (Asking, DemandCause::Begin | DemandCause::Ready | DemandCause::TimedOut)
+            | (Told, DemandCause::Begin | DemandCause::Ready | DemandCause::None | DemandCause::Enough | DemandCause::Blocked(_))
+            | (Blocked(_), DemandCause::Ready | DemandCause::Accepted | DemandCause::None | DemandCause::Enough)
+            | (Blocked(_), DemandCause::Blocked(_) | DemandCause::TimedOut) => (self, SourceAction::Nothing),
         }
     }
 
@@ -122,7 +98,7 @@ impl Source {
 }
 
 impl Manager {
-    pub(super) fn source_changed(&mut self, id: PoolId, cause: SourceCause, step: &mut Step<'_>) {
+    pub(super) fn source_changed(&mut self, id: PoolId, cause: DemandCause, step: &mut Step<'_>) {
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
         };
@@ -162,7 +138,7 @@ impl Manager {
         let Some(pool) = self.pools.get_mut(&id) else {
             return;
         };
-        pool.inquiry.drop_answers();
+        pool.inquiry.awaited.clear();
         for generation in pool.takers() {
             self.publish_wake_on_accept(generation, step);
         }
@@ -235,7 +211,7 @@ impl Manager {
         if waiting == 0 {
             pool.inquiry.close_empty(step.now);
             self.end_grant(serving);
-            self.source_changed(pool_id, SourceCause::None, step);
+            self.source_changed(pool_id, DemandCause::None, step);
             return;
         }
         let Some(generation) = self.generations.get(&serving) else {
@@ -244,8 +220,8 @@ impl Manager {
         let load = pool.inquiry.load(generation.policy.workers_for(waiting));
         let wanted = policy::growth(generation.policy.manager(), load);
         let cause = match self.fork_workers(serving, wanted, step).1 {
-            None => SourceCause::Enough,
-            Some(block) => SourceCause::Blocked(block),
+            None => DemandCause::Enough,
+            Some(block) => DemandCause::Blocked(block),
         };
         self.source_changed(pool_id, cause, step);
     }
@@ -259,24 +235,24 @@ mod tests {
     fn work_is_watched_again_whenever_a_worker_told() {
         for source in [Source::Asking, Source::Told] {
             assert_eq!(
-                source.after(SourceCause::Accepted),
+                source.after(DemandCause::Accepted),
                 (Source::Watched, SourceAction::Watch)
             );
         }
         assert_eq!(
-            Source::Told.after(SourceCause::Gone),
+            Source::Told.after(DemandCause::Gone),
             (Source::Watched, SourceAction::Watch)
         );
     }
 
     #[test]
     fn a_full_pool_is_silent_until_a_worker_ends() {
-        let (full, action) = Source::Asking.after(SourceCause::Blocked(Block::Full));
+        let (full, action) = Source::Asking.after(DemandCause::Blocked(Block::Full));
         assert_eq!(action, SourceAction::StopTelling);
         assert!(!full.wants_telling());
-        assert_eq!(full.after(SourceCause::Accepted), (full, SourceAction::Nothing));
+        assert_eq!(full.after(DemandCause::Accepted), (full, SourceAction::Nothing));
         assert_eq!(
-            full.after(SourceCause::Gone),
+            full.after(DemandCause::Gone),
             (Source::Watched, SourceAction::Watch)
         );
     }
@@ -284,9 +260,9 @@ mod tests {
     #[test]
     fn a_worker_that_ends_does_not_cut_a_back_off_short() {
         let waiting = Source::Blocked(Block::Backoff);
-        assert_eq!(waiting.after(SourceCause::Gone), (waiting, SourceAction::Nothing));
+        assert_eq!(waiting.after(DemandCause::Gone), (waiting, SourceAction::Nothing));
         assert_eq!(
-            waiting.after(SourceCause::Freed),
+            waiting.after(DemandCause::Freed),
             (Source::Watched, SourceAction::Watch)
         );
     }

@@ -127,7 +127,7 @@ pub(super) fn shrinks(pm: ProcessManager, kept: u32) -> Option<Duration> {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Default)]
 pub(super) struct Surplus {
     /// Surplus workers, longest idle first.
     pub retire: Vec<WorkerId>,
@@ -139,10 +139,7 @@ pub(super) struct Surplus {
 pub(super) fn surplus(pm: ProcessManager, mut idle: Vec<Idle>, last: bool, now: Tick) -> Surplus {
     let (most, timeout) = match pm {
         ProcessManager::Static { .. } | ProcessManager::Ordered { .. } => {
-            return Surplus {
-                retire: Vec::new(),
-                look_after: None,
-            };
+            return Surplus::default();
         }
         ProcessManager::Dynamic {
             max_spare_servers,

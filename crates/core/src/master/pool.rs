@@ -38,7 +38,7 @@ pub(super) struct Pool {
 /// The combined snapshots of all generations that take work from the source.
 #[derive(Debug, Default)]
 pub(super) struct Inquiry {
-    awaited: BTreeMap<GenerationId, SnapshotNumber>,
+    pub(super) awaited: BTreeMap<GenerationId, SnapshotNumber>,
     idle: u32,
     starting: u32,
     queued: Option<u32>,
@@ -106,10 +106,6 @@ impl Inquiry {
     pub(super) fn begin(&mut self, awaited: BTreeMap<GenerationId, SnapshotNumber>) {
         self.awaited = awaited;
         (self.idle, self.starting, self.queued) = (0, 0, None);
-    }
-
-    pub(super) fn drop_answers(&mut self) {
-        self.awaited.clear();
     }
 
     pub(super) fn take(&mut self, generation: GenerationId, number: SnapshotNumber, view: &View) -> bool {

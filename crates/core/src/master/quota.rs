@@ -11,7 +11,7 @@ pub(super) struct Quota {
     line: VecDeque<GenerationId>,
     grants: BTreeSet<GenerationId>,
     /// Whether the log reported the limit.
-    said: bool,
+    pub(super) said: bool,
 }
 
 impl Quota {
@@ -48,10 +48,6 @@ impl Quota {
         } else {
             self.max
         }
-    }
-
-    pub(super) fn relent(&mut self) {
-        self.said = false;
     }
 
     /// Grants a fork to the first in the queue if there is free capacity.

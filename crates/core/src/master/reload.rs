@@ -5,14 +5,12 @@
 //! generation without workers is replaced at once, unless the new one has a trial (`trials.rs`).
 
 use super::action::{Action, ExitOutcome, Fact, Notice};
-use super::dynamic::SpareCause;
 use super::event::{CoreConfig, GenerationId, PoolId, WantedPool};
-use super::fork::Block;
+use super::fork::{Block, DemandCause};
 use super::generation::{Generation, GenerationState, SnapshotNumber};
 use super::leave;
 use super::manager::{Manager, Step};
 use super::manager_state::{ManagerCause, ManagerState};
-use super::ondemand::SourceCause;
 use super::policy;
 use super::pool::Pool;
 use super::refork;
@@ -338,14 +336,14 @@ impl Manager {
         self.publish_wake_on_accept(id, step);
         match pm {
             ProcessManager::Ordered { .. } => {}
-            ProcessManager::Static { .. } => self.source_changed(pool_id, SourceCause::End, step),
+            ProcessManager::Static { .. } => self.source_changed(pool_id, DemandCause::End, step),
             ProcessManager::Dynamic { .. } => {
-                self.source_changed(pool_id, SourceCause::End, step);
-                self.spare_changed(id, SpareCause::Begin, step);
+                self.source_changed(pool_id, DemandCause::End, step);
+                self.spare_changed(id, DemandCause::Begin, step);
             }
             ProcessManager::Ondemand { .. } => {
-                self.source_changed(pool_id, SourceCause::Changed, step);
-                self.source_changed(pool_id, SourceCause::Begin, step);
+                self.source_changed(pool_id, DemandCause::Changed, step);
+                self.source_changed(pool_id, DemandCause::Begin, step);
             }
         }
     }
@@ -356,7 +354,7 @@ impl Manager {
         };
         let pool_id = generation.pool;
         generation.state = GenerationState::Leaving;
-        generation.spare = generation.spare.after(SpareCause::End).0;
+        generation.spare = generation.spare.after(DemandCause::End).0;
         generation.shrink_on = None;
         if let Some(pool) = self.pools.get_mut(&pool_id) {
             pool.serving = pool.serving.filter(|serving| *serving != id);
@@ -370,7 +368,7 @@ impl Manager {
             self.timers.clear(timer);
         }
         // The worker that was expected to take the waiting connections may be leaving.
-        self.source_changed(pool_id, SourceCause::Changed, step);
+        self.source_changed(pool_id, DemandCause::Changed, step);
         for worker in self.children.of(id) {
             self.dismiss(worker, cause, step);
         }
@@ -423,7 +421,7 @@ impl Manager {
     }
 
     fn drain(&mut self, id: PoolId, cause: leave::LeaveCause, step: &mut Step<'_>) {
-        self.source_changed(id, SourceCause::End, step);
+        self.source_changed(id, DemandCause::End, step);
         let generations: Vec<GenerationId> = self.generations.of(&id).map(|(id, _)| id).collect();
         for generation in generations {
             self.end_generation(generation, cause, step);

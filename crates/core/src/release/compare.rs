@@ -146,12 +146,10 @@ impl Compare {
         let mut other = Pair::<Counts>::default();
         let mut all = Pair::<Counts>::default();
         for (name, counts) in &second.routes {
-            all.old.merge(&counts.old);
-            all.new.merge(&counts.new);
+            all.merge(counts);
             let is_known = self.routes.contains_key(name);
             if name == OTHER || (!is_known && self.routes.len() > sums::MOST_ROUTES) {
-                other.old.merge(&counts.old);
-                other.new.merge(&counts.new);
+                other.merge(counts);
             } else if !is_known {
                 self.routes.insert(name.clone(), Route::default());
             }
@@ -172,8 +170,7 @@ impl Compare {
             };
             let complete = window.second(counts, part);
             if window.is_rare {
-                rare.old.merge(&counts.old);
-                rare.new.merge(&counts.new);
+                rare.merge(counts);
             }
             complete
         });
@@ -270,12 +267,7 @@ impl Compare {
             }
             sum += value;
             if value > strongest.0 {
-                let figures = Pair {
-                    old: Figures::new(&evidence.sums.old),
-                    new: Figures::new(&evidence.sums.new),
-                };
-                let route = route.cloned();
-                strongest = (value, Verdict::RollBack { route, why, figures });
+                strongest = (value, Verdict::roll_back(route, why, &evidence.sums));
             }
         }
         match sum >= ENOUGH {
@@ -286,26 +278,13 @@ impl Compare {
 
     fn plain_verdict(&self) -> Verdict {
         if self.plain_deaths.fails() {
-            let Pair { old, new } = &self.plain_deaths.sums;
-            return Verdict::RollBack {
-                route: None,
-                why: Why::Deaths,
-                figures: Pair {
-                    old: Figures::new(old),
-                    new: Figures::new(new),
-                },
-            };
+            return Verdict::roll_back(None, Why::Deaths, &self.plain_deaths.sums);
         }
         let routes = self.routes.iter().map(|(name, route)| (Some(name), &route.plain));
         let mut all = [(None, &self.plain)].into_iter().chain(routes);
         let failing = all.find(|(_, plain)| plain.fails());
-        failing.map_or(Verdict::GoOn, |(route, plain)| Verdict::RollBack {
-            route: route.cloned(),
-            why: Why::Errors,
-            figures: Pair {
-                old: Figures::new(&plain.sums.old),
-                new: Figures::new(&plain.sums.new),
-            },
+        failing.map_or(Verdict::GoOn, |(route, plain)| {
+            Verdict::roll_back(route, Why::Errors, &plain.sums)
         })
     }
 }

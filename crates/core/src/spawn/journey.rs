@@ -147,10 +147,7 @@ impl Journey {
     /// # Errors
     /// [`Illegal`]; nothing changes.
     pub fn perform(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
-        let record = self.change(step, StepState::Performed)?;
-        record.begin.get_or_insert(now);
-        record.end = Some(now);
-        Ok(())
+        self.end(step, StepState::Performed, now)
     }
 
     /// Fails a step.
@@ -158,7 +155,11 @@ impl Journey {
     /// # Errors
     /// [`Illegal`]; nothing changes.
     pub fn fail(&mut self, step: Step, now: Tick) -> Result<(), Illegal> {
-        let record = self.change(step, StepState::Errored)?;
+        self.end(step, StepState::Errored, now)
+    }
+
+    fn end(&mut self, step: Step, state: StepState, now: Tick) -> Result<(), Illegal> {
+        let record = self.change(step, state)?;
         record.begin.get_or_insert(now);
         record.end = Some(now);
         Ok(())
@@ -230,11 +231,7 @@ impl Journey {
             .iter()
             .filter(|next| next.step.party() == step.party())
             .find_map(|next| next.begin);
-        let end = match record.end {
-            Some(end) => next.unwrap_or(end),
-            None => return None,
-        };
-        Some(end.since(begin))
+        Some(next.unwrap_or(record.end?).since(begin))
     }
 
     /// Returns JSON with times in seconds since `start`.
@@ -242,18 +239,18 @@ impl Journey {
         let seconds = |tick: Tick| tick.since(start).as_secs_f64();
         let mut steps = Map::new();
         for record in &self.records {
-            let mut step = Map::new();
-            step.insert("state".to_owned(), json!(record.state.name()));
-            if let Some(begin) = record.begin {
-                step.insert("begin_time".to_owned(), json!(seconds(begin)));
+            let mut step = json!({ "state": record.state.name() });
+            let times = [
+                ("begin_time", record.begin.map(seconds)),
+                ("end_time", record.end.map(seconds)),
+                ("duration", self.duration(record.step).map(|it| it.as_secs_f64())),
+            ];
+            for (name, time) in times {
+                if let Some(time) = time {
+                    step[name] = json!(time);
+                }
             }
-            if let Some(end) = record.end {
-                step.insert("end_time".to_owned(), json!(seconds(end)));
-            }
-            if let Some(duration) = self.duration(record.step) {
-                step.insert("duration".to_owned(), json!(duration.as_secs_f64()));
-            }
-            steps.insert(record.step.name().to_owned(), Value::Object(step));
+            steps.insert(record.step.name().to_owned(), step);
         }
         json!({ "type": self.route.name(), "steps": steps })
     }

@@ -2,7 +2,7 @@
 
 use super::capture::Capture;
 use super::error::{Category, DOES_NOT_STAY, Failure, Trouble, explain, explain_end};
-use super::handshake::response::{Response, Surroundings, Text};
+use super::handshake::response::{Response, Surroundings};
 use super::journey::Journey;
 use super::plan::Plan;
 use super::report::{ErrorId, Report};
@@ -145,33 +145,26 @@ impl Attempt {
                 DOES_NOT_STAY,
             ),
             Fall::Timeout => explained(Trouble::Timeout(Step::KitHandshakePerform)),
-            Fall::Exec(fault, check) => Failure {
-                category: Category::of_errno(fault.errno),
-                step: Step::SubprocessBeforeFirstExec,
-                summary: format!(
+            Fall::Exec(fault, check) => Failure::new(
+                Category::of_errno(fault.errno),
+                Step::SubprocessBeforeFirstExec,
+                format!(
                     "The application could not be executed: {}",
                     check.fault.as_deref().unwrap_or(&fault.text)
                 ),
-                problem: Text::Plain(format!("The operating system refused to execute the program: {fault}.")),
-                solution: Text::Plain(check.remedy.clone().unwrap_or_else(|| {
+                format!("The operating system refused to execute the program: {fault}."),
+                check.remedy.as_deref().unwrap_or(
                     "Check that the program is an executable file for this machine, and that the directory that it is to \
-                     work in can be entered."
-                        .to_owned()
-                })),
-                details: None,
-                source: None,
-            },
-            Fall::Stranger(what) => Failure {
-                category: Category::Internal,
-                step: Step::SubprocessListen,
-                summary: "The application accepts connections but does not speak FastCGI.".to_owned(),
-                problem: Text::Plain(format!("It was asked for its limits (FCGI_GET_VALUES), and {what}.")),
-                solution: Text::Plain(
-                    "Start the program in its FastCGI mode; one that speaks HTTP belongs to runtime = \"http\".".to_owned(),
+                     work in can be entered.",
                 ),
-                details: None,
-                source: None,
-            },
+            ),
+            Fall::Stranger(what) => Failure::new(
+                Category::Internal,
+                Step::SubprocessListen,
+                "The application accepts connections but does not speak FastCGI.".to_owned(),
+                format!("It was asked for its limits (FCGI_GET_VALUES), and {what}."),
+                "Start the program in its FastCGI mode; one that speaks HTTP belongs to runtime = \"http\".",
+            ),
         }
     }
 }
@@ -188,6 +181,7 @@ pub fn error_id(seed: u64) -> ErrorId {
 mod tests {
     use super::*;
     use crate::spawn::error::Ended;
+    use crate::spawn::handshake::response::Text;
     use crate::spawn::journey::StepState;
     use crate::spawn::plan::{Kind, sample};
     use forkyard_protocol::start_failure::{CommandCheck, Fault};

@@ -39,22 +39,12 @@ const MOST_OF_STARTS: f64 = 20.0;
 const GIVEN_UP: f64 = 1.0 / 32.0;
 
 /// The logarithms of the bets, and the sums behind them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Evidence {
     logs: [f64; BETS],
     /// The number of abandoned bets. Each further bet gets a smaller part of the stake, and all parts add up to 1.
     given_up: u32,
     pub sums: Pair<Counts>,
-}
-
-impl Default for Evidence {
-    fn default() -> Evidence {
-        Evidence {
-            logs: [0.0; BETS],
-            given_up: 0,
-            sums: Pair::default(),
-        }
-    }
 }
 
 impl Evidence {
@@ -92,8 +82,7 @@ impl Evidence {
         for (log, gain) in self.logs.iter_mut().zip(gains) {
             *log = (*log + gain).clamp(-500.0, 500.0);
         }
-        self.sums.old.merge(&window.old);
-        self.sums.new.merge(&window.new);
+        self.sums.merge(window);
     }
 }
 

@@ -26,8 +26,7 @@ pub(super) struct Plain {
 
 impl Plain {
     pub(super) fn second(&mut self, second: &Pair<Counts>) {
-        self.sums.old.merge(&second.old);
-        self.sums.new.merge(&second.new);
+        self.sums.merge(second);
         self.seconds = self.seconds.saturating_add(u32::from(second.new.requests > 0));
         self.failing = self.failing.saturating_add(u32::from(is_worse(second)));
     }
@@ -52,8 +51,7 @@ pub(super) struct Deaths {
 
 impl Deaths {
     pub(super) fn second(&mut self, second: &Pair<Counts>) {
-        self.sums.old.merge(&second.old);
-        self.sums.new.merge(&second.new);
+        self.sums.merge(second);
         self.seconds = self.seconds.saturating_add(u32::from(second.new.errors > 0));
     }
 

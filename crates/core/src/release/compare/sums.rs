@@ -83,6 +83,13 @@ pub struct Pair<T> {
     pub new: T,
 }
 
+impl Pair<Counts> {
+    pub(super) fn merge(&mut self, other: &Pair<Counts>) {
+        self.old.merge(&other.old);
+        self.new.merge(&other.new);
+    }
+}
+
 /// Events of a generation that belong to no route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Events {

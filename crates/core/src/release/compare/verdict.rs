@@ -27,7 +27,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub(super) fn new(counts: &Counts) -> Figures {
+    fn new(counts: &Counts) -> Figures {
         Figures {
             of: counts.requests,
             failed: counts.errors,
@@ -48,6 +48,19 @@ pub enum Verdict {
         why: Why,
         figures: Pair<Figures>,
     },
+}
+
+impl Verdict {
+    pub(super) fn roll_back(route: Option<&String>, why: Why, sums: &Pair<Counts>) -> Verdict {
+        Verdict::RollBack {
+            route: route.cloned(),
+            why,
+            figures: Pair {
+                old: Figures::new(&sums.old),
+                new: Figures::new(&sums.new),
+            },
+        }
+    }
 }
 
 impl fmt::Display for Verdict {

@@ -40,8 +40,7 @@ impl Window {
                 }
             };
         }
-        self.sums.old.merge(&second.old);
-        self.sums.new.merge(&second.new);
+        self.sums.merge(second);
         let mut now = Counts::default();
         now.merge(&second.old);
         now.merge(&second.new);

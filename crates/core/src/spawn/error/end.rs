@@ -4,7 +4,6 @@ use super::Ended;
 use super::category::Category;
 use super::headline::{headline, missing_variable};
 use super::texts::Failure;
-use crate::spawn::handshake::response::Text;
 use crate::spawn::step::Step;
 
 /// The headline for a program that came up and exited.
@@ -37,19 +36,17 @@ pub fn explain_end(
     } else {
         ""
     };
-    Failure {
-        category: Category::Internal,
+    Failure::new(
+        Category::Internal,
         step,
-        summary: match word {
+        match word {
             Some(word) => format!("{what}: {word}"),
             None => format!("{what}: it {}{silent}", ended.describe()),
         },
-        problem: Text::Plain(match meaning {
+        match meaning {
             Some(meaning) => format!("{problem}\n{meaning}"),
             None => problem.to_owned(),
-        }),
-        solution: Text::Plain(missing.unwrap_or_else(|| solution.to_owned())),
-        details: None,
-        source: None,
-    }
+        },
+        missing.unwrap_or_else(|| solution.to_owned()),
+    )
 }

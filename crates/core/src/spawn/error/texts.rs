@@ -26,6 +26,26 @@ pub struct Failure {
     pub source: Option<Excerpt>,
 }
 
+impl Failure {
+    pub(in crate::spawn) fn new(
+        category: Category,
+        step: Step,
+        summary: String,
+        problem: impl Into<String>,
+        solution: impl Into<String>,
+    ) -> Failure {
+        Failure {
+            category,
+            step,
+            summary,
+            problem: Text::Plain(problem.into()),
+            solution: Text::Plain(solution.into()),
+            details: None,
+            source: None,
+        }
+    }
+}
+
 fn step_name<S: serde::Serializer>(step: &Step, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(step.name())
 }
@@ -58,7 +78,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
     let blamed = Step::of_application(plan.kind.has_wrapper());
     let guessed = || reported(journey).unwrap_or_else(|| journey.likely_failed());
     match trouble {
-        Trouble::BadPlan(faults) => say(
+        Trouble::BadPlan(faults) => Failure::new(
             Category::Internal,
             Step::KitPreparation,
             format!(
@@ -66,22 +86,20 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
                 faults.join("; ")
             ),
             faults.join("\n"),
-            "Correct the settings that are named.".to_owned(),
+            "Correct the settings that are named.",
         ),
-        Trouble::Preparation(fault) => say(
+        Trouble::Preparation(fault) => Failure::new(
             Category::of_errno(fault.errno),
             Step::KitPreparation,
             format!("forkyard could not make ready what {what} needs: {fault}."),
-            "The work directory, a free port or the arguments could not be made. No process was started."
-                .to_owned(),
+            "The work directory, a free port or the arguments could not be made. No process was started.",
             resources(Category::of_errno(fault.errno)),
         ),
-        Trouble::Fork(fault) => say(
+        Trouble::Fork(fault) => Failure::new(
             Category::OperatingSystem,
             Step::KitForkSubprocess,
             format!("forkyard could not make a process: {fault}."),
-            "The operating system refused another process, or the env setupper could not be executed."
-                .to_owned(),
+            "The operating system refused another process, or the env setupper could not be executed.",
             resources(Category::OperatingSystem),
         ),
         Trouble::Timeout(step) => timeout(*step, journey, plan, response),
@@ -93,7 +111,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
                 }
                 None => "It opened response/finish and closed it without writing a byte.".to_owned(),
             };
-            say(
+            Failure::new(
                 Category::Internal,
                 guessed(),
                 format!("{what} reported that it failed to start."),
@@ -101,14 +119,14 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
                 application(plan),
             )
         }
-        Trouble::Finish(fault) => say(
+        Trouble::Finish(fault) => Failure::new(
             Category::of_errno(fault.errno),
             Step::KitHandshakePerform,
             format!("forkyard could not read whether {what} is up: {fault}."),
-            "Reading response/finish in the work directory failed.".to_owned(),
+            "Reading response/finish in the work directory failed.",
             resources(Category::of_errno(fault.errno)),
         ),
-        Trouble::BadCategory(text) => say(
+        Trouble::BadCategory(text) => Failure::new(
             Category::Internal,
             guessed(),
             format!("{what} failed to start, and sent a report that forkyard can't read."),
@@ -118,7 +136,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
             ),
             format!("This is an error in {}: correct it there.", plan.kind.writer()),
         ),
-        Trouble::BadStep(step, text) => say(
+        Trouble::BadStep(step, text) => Failure::new(
             Category::Internal,
             *step,
             format!("{what} reported one of its steps in words that forkyard does not know."),
@@ -129,7 +147,7 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
             ),
             format!("This is an error in {}: correct it there.", plan.kind.writer()),
         ),
-        Trouble::Properties(faults) => say(
+        Trouble::Properties(faults) => Failure::new(
             Category::Internal,
             blamed,
             format!("{what} reported that it is ready, but its report about its sockets is wrong."),
@@ -140,22 +158,22 @@ fn ours(trouble: &Trouble, journey: &Journey, plan: &Plan, response: Option<&Res
                 .join("\n"),
             format!("This is an error in {}: correct it there.", plan.kind.writer()),
         ),
-        Trouble::NoProperties => say(
+        Trouble::NoProperties => Failure::new(
             Category::Internal,
             blamed,
             format!("{what} reported that it is ready but did not list its sockets."),
-            "There is no file response/properties.json.".to_owned(),
+            "There is no file response/properties.json.",
             format!(
                 "{} has to write the file before it writes to response/finish.",
                 capital(plan.kind.writer())
             ),
         ),
-        Trouble::Cancelled => say(
+        Trouble::Cancelled => Failure::new(
             Category::Internal,
             guessed(),
             format!("The start of {what} was called off."),
-            "The process was no longer needed.".to_owned(),
-            "There is nothing to be done.".to_owned(),
+            "The process was no longer needed.",
+            "There is nothing to be done.",
         ),
     }
 }
@@ -181,7 +199,7 @@ fn exited(ended: Ended, step: Step, plan: &Plan, route: Route, response: Option<
     let word = headline(output).filter(|_| matches!(ended, Ended::Code(_)));
     let solution = solution.or_else(|| missing_variable(word?, output));
     let cause = word.map(|word| format!(": {word}"));
-    let mut failure = say(
+    let mut failure = Failure::new(
         if matches!(ended, Ended::Code(126 | 127)) {
             Category::OperatingSystem
         } else {
@@ -222,15 +240,14 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
                 .map(u16::to_string)
                 .collect::<Vec<_>>()
                 .join(" and ");
-            return say(
+            return Failure::new(
                 Category::Timeout,
                 step,
                 format!(
                     "The application listens on port {others}, and not on the one that it was given ({port})."
                 ),
-                "forkyard gives each process its own port, in the environment variable PORT.".to_owned(),
-                "Let the application listen on $PORT: in Node.js, server.listen(process.env.PORT)."
-                    .to_owned(),
+                "forkyard gives each process its own port, in the environment variable PORT.",
+                "Let the application listen on $PORT: in Node.js, server.listen(process.env.PORT).",
             );
         }
     }
@@ -265,7 +282,7 @@ fn timeout(step: Step, journey: &Journey, plan: &Plan, response: Option<&Respons
              durations of the steps, and let it call listen() and write \"1\" to response/finish."
         }
     };
-    say(
+    Failure::new(
         Category::Timeout,
         step,
         format!(
@@ -328,18 +345,6 @@ fn capital(text: &str) -> String {
     let mut chars = text.chars();
     let first = chars.next().map(|first| first.to_ascii_uppercase());
     first.into_iter().chain(chars).collect()
-}
-
-fn say(category: Category, step: Step, summary: String, problem: String, solution: String) -> Failure {
-    Failure {
-        category,
-        step,
-        summary,
-        problem: Text::Plain(problem),
-        solution: Text::Plain(solution),
-        details: None,
-        source: None,
-    }
 }
 
 #[cfg(test)]

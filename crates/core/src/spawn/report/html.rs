@@ -75,11 +75,6 @@ pub(super) fn render(report: &Report, reader: Reader) -> String {
         return Brief { id }.render().unwrap_or_default();
     }
     let failure = &report.failure;
-    let process = match (report.pid, &report.exit) {
-        (None, _) => "none was made".to_owned(),
-        (Some(pid), None) => pid.to_string(),
-        (Some(pid), Some(exit)) => format!("{pid}, {}", exit.describe()),
-    };
     let whole = Page {
         id,
         group: &report.plan.group,
@@ -87,7 +82,7 @@ pub(super) fn render(report: &Report, reader: Reader) -> String {
         summary: &failure.summary,
         category: failure.category.name(),
         step: failure.step.name(),
-        process,
+        process: report.process(),
         problem: Shown::new(&failure.problem),
         solution: Shown::new(&failure.solution),
         details: failure.details.as_deref(),
@@ -100,7 +95,8 @@ pub(super) fn render(report: &Report, reader: Reader) -> String {
     whole.render().unwrap_or_default()
 }
 
-fn surroundings(report: &Report, reader: Reader) -> Vec<(String, Cow<'_, str>)> {
+/// The sections about the process, with their titles.
+pub(super) fn surroundings(report: &Report, reader: Reader) -> Vec<(String, Cow<'_, str>)> {
     let known = &report.subprocess;
     let environment = known.envvars.as_deref().map(|text| match reader {
         Reader::Owner => Cow::Borrowed(text),

@@ -109,6 +109,15 @@ impl Report {
         if is_short { page } else { self.brief_html() }
     }
 
+    /// The process and how it ended.
+    fn process(&self) -> String {
+        match (self.pid, &self.exit) {
+            (None, _) => "none was made".to_owned(),
+            (Some(pid), None) => pid.to_string(),
+            (Some(pid), Some(exit)) => format!("{pid}, {}", exit.describe()),
+        }
+    }
+
     /// Returns a page with only the id.
     pub fn brief_html(&self) -> String {
         html::render(self, Reader::Stranger)

@@ -2,7 +2,6 @@
 
 use super::{ErrorId, Report};
 use crate::spawn::error::{Category, Failure};
-use crate::spawn::handshake::response::Text;
 use crate::spawn::journey::Journey;
 use crate::spawn::plan::{Account, Plan};
 use crate::spawn::step::{Route, Step};
@@ -36,21 +35,17 @@ impl Report {
         journey.blame(step, now);
         let (headline, details) = why.split_once('\n').unwrap_or((why, ""));
         let plan = Plan::new(pool, root.to_owned(), "", account);
-        let failure = Failure {
-            category: Category::FileSystem,
+        let mut failure = Failure::new(
+            Category::FileSystem,
             step,
-            summary: headline.to_owned(),
-            problem: Text::Plain(format!(
+            headline.to_owned(),
+            format!(
                 "The application in {} was refused before anything of it ran.",
                 root.display()
-            )),
-            solution: Text::Plain(
-                "The error names the correction. The next request tries again; no reload is needed."
-                    .to_owned(),
             ),
-            details: (!details.is_empty()).then(|| details.to_owned()),
-            source: None,
-        };
+            "The error names the correction. The next request tries again; no reload is needed.",
+        );
+        failure.details = (!details.is_empty()).then(|| details.to_owned());
         Report::before_start(id, Arc::new(plan), journey, failure, now)
     }
 }

@@ -1,7 +1,8 @@
 //! Plain text for a terminal.
 
 use super::Report;
-use crate::spawn::handshake::response::{Surroundings, Text};
+use super::html::{self, Reader};
+use crate::spawn::handshake::response::Text;
 use forkyard_base::text::is_control;
 use std::fmt::Write;
 
@@ -14,11 +15,7 @@ pub(super) fn render(report: &Report) -> String {
         report.id,
         failure.category.name(),
         failure.step.name(),
-        match (report.pid, &report.exit) {
-            (None, _) => "none was made".to_owned(),
-            (Some(pid), None) => format!("{pid}"),
-            (Some(pid), Some(exit)) => format!("{pid}, {}", exit.describe()),
-        }
+        report.process(),
     );
     section(&mut out, "", &facts);
     section(&mut out, "What happened", shown(&failure.problem).as_str());
@@ -39,7 +36,9 @@ pub(super) fn render(report: &Report) -> String {
     }
     section(&mut out, "Steps", &steps(report));
     section(&mut out, "Output", &report.output);
-    surroundings(&mut out, &report.subprocess);
+    for (title, text) in html::surroundings(report, Reader::Owner) {
+        section(&mut out, &title, &text);
+    }
     if report.left > 0 {
         section(
             &mut out,
@@ -59,22 +58,6 @@ fn steps(report: &Report) -> String {
         let _ = writeln!(lines, "{:<48} {:<12} {duration}", record.step.name(), state);
     }
     lines
-}
-
-fn surroundings(out: &mut String, known: &Surroundings) {
-    let parts = [
-        ("Environment", &known.envvars),
-        ("User", &known.user_info),
-        ("Limits", &known.ulimits),
-    ];
-    for (title, text) in parts {
-        if let Some(text) = text {
-            section(out, &format!("{title} of the process"), text);
-        }
-    }
-    for (title, text) in &known.annotations {
-        section(out, &format!("{title} (reported by the process)"), text);
-    }
 }
 
 fn shown(text: &Text) -> String {
