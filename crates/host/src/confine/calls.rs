@@ -108,9 +108,12 @@ fn compile() -> Result<[BpfProgram; 2], ConfineError> {
     let failed = |error: seccompiler::BackendError| ConfineError::new(KEY, error.to_string());
     // A filter can't inspect clone3's flags. After ENOSYS libraries use clone(2).
     let clone3: Rules = spread([(libc::SYS_clone3, Vec::new())]);
+    let denied = |rules, errno: i32| {
+        program(rules, SeccompAction::Allow, SeccompAction::Errno(errno as u32)).map_err(failed)
+    };
     Ok([
-        program(refused().map_err(failed)?, libc::EPERM).map_err(failed)?,
-        program(clone3, libc::ENOSYS).map_err(failed)?,
+        denied(refused().map_err(failed)?, libc::EPERM)?,
+        denied(clone3, libc::ENOSYS)?,
     ])
 }
 
@@ -143,15 +146,14 @@ fn spread(rules: impl IntoIterator<Item = (i64, Vec<SeccompRule>)>) -> Rules {
     rules.into_iter().flat_map(named).collect()
 }
 
-fn program(rules: Rules, errno: i32) -> Result<BpfProgram, seccompiler::BackendError> {
+/// `others`: what happens to calls without a rule.
+pub(super) fn program(
+    rules: Rules,
+    others: SeccompAction,
+    matched: SeccompAction,
+) -> Result<BpfProgram, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Errno(errno as u32),
-        arch,
-    )?
-    .try_into()
+    SeccompFilter::new(rules, others, matched, arch)?.try_into()
 }
 
 #[cfg(test)]

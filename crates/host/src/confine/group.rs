@@ -27,41 +27,24 @@ pub(super) fn path(cgroup: &Cgroup, pool: &str) -> Group {
 /// (setting, controller, file, content).
 type Limit = (&'static str, &'static str, &'static str, String);
 
-fn limits(cgroup: &Cgroup) -> Vec<Limit> {
-    let unlimited = || "max".to_owned();
-    let memory = cgroup.memory_max.map(|bytes| bytes.to_string());
+fn limits(cgroup: &Cgroup) -> [Limit; 4] {
     let cpu = cgroup
         .cpu_percent
         .map(|percent| format!("{} {CPU_PERIOD_US}", u64::from(percent) * CPU_PERIOD_US / 100));
-    let pids = cgroup.pids_max.map(|most| most.to_string());
-    let weight = cgroup.cpu_weight.map(|weight| weight.to_string());
+    let (memory, cpu) = (text(cgroup.memory_max, "max"), text(cpu, "max"));
+    let pids = text(cgroup.pids_max, "max");
+    let weight = text(cgroup.cpu_weight, DEFAULT_WEIGHT);
     // Writes removed limits, too: a reload keeps the group.
-    vec![
-        (
-            "cgroup.memory_max",
-            "memory",
-            "memory.max",
-            memory.unwrap_or_else(unlimited),
-        ),
-        (
-            "cgroup.cpu_percent",
-            "cpu",
-            "cpu.max",
-            cpu.unwrap_or_else(unlimited),
-        ),
-        (
-            "cgroup.pids_max",
-            "pids",
-            "pids.max",
-            pids.unwrap_or_else(unlimited),
-        ),
-        (
-            "cpu_weight",
-            "cpu",
-            "cpu.weight",
-            weight.unwrap_or_else(|| DEFAULT_WEIGHT.to_owned()),
-        ),
+    [
+        ("cgroup.memory_max", "memory", "memory.max", memory),
+        ("cgroup.cpu_percent", "cpu", "cpu.max", cpu),
+        ("cgroup.pids_max", "pids", "pids.max", pids),
+        ("cpu_weight", "cpu", "cpu.weight", weight),
     ]
+}
+
+fn text(limit: Option<impl ToString>, otherwise: &str) -> String {
+    limit.map_or_else(|| otherwise.to_owned(), |limit| limit.to_string())
 }
 
 pub(super) fn make(cgroup: &Cgroup, pool: &str) -> Result<Group, ConfineError> {

@@ -6,7 +6,7 @@
 use super::ConfineError;
 use super::calls;
 use nix::libc;
-use seccompiler::{SeccompAction, SeccompFilter, TargetArch};
+use seccompiler::SeccompAction;
 
 /// The kind of helper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,11 +115,9 @@ impl Helper {
 pub fn keep_to(helper: Helper) -> Result<(), ConfineError> {
     calls::check()?;
     let failed = |error: seccompiler::BackendError| ConfineError::new("system calls", error.to_string());
-    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
     let rules = helper.calls().map(|call| (call, Vec::new())).collect();
     let refused = SeccompAction::Errno(libc::ENOSYS as u32);
-    let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, arch).map_err(failed)?;
-    let program: seccompiler::BpfProgram = filter.try_into().map_err(failed)?;
+    let program = calls::program(rules, refused, SeccompAction::Allow).map_err(failed)?;
     seccompiler::apply_filter(&program).map_err(|error| ConfineError::new("system calls", error.to_string()))
 }
 
