@@ -1,18 +1,14 @@
 //! C ABI: a worker that serves several requests at a time, for event loops.
 
-use super::Text;
 use super::preloader::CPreloader;
-use super::worker::{self, CWorker, Engine, several};
+use super::worker::{self, CWorker, Engine, of_several};
+use super::{GONE, IS_FULL, LAST, NOT_YET, Text};
 use fastcgi::Params;
 use forkyard_worker::{Concurrent, Piece, Sent, When};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::IntoRawFd;
 
-const LAST: u32 = 1;
-
-const GONE: i64 = -1;
-/// Flags in the result of [`forkyard_concurrent_send`], next to the number of bytes.
-const IS_FULL: i64 = 1 << 62;
+/// Flag in the result of [`forkyard_concurrent_send`], next to the number of bytes.
 const HAS_MORE: i64 = 1 << 61;
 
 /// Starts serving. Null: failed and logged; the process must exit.
@@ -91,24 +87,6 @@ pub unsafe extern "C" fn forkyard_concurrent_send(
     }
 }
 
-/// Sends text to the web server's error log.
-///
-/// # Safety
-/// See `forkyard.h`: `text` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkyard_concurrent_send_error(
-    this: *mut CWorker,
-    request: u64,
-    text: *const c_char,
-    length: usize,
-) {
-    // SAFETY: the header's contract.
-    let (worker, text) = unsafe { (several(this), super::bytes(text.cast(), length)) };
-    if let Some(worker) = worker {
-        worker.send_error(request, text);
-    }
-}
-
 /// Reads the next piece of a request's body.
 ///
 /// # Safety
@@ -129,20 +107,8 @@ pub unsafe extern "C" fn forkyard_concurrent_read(
     match what {
         Piece::More => 1,
         Piece::Last => 0,
-        Piece::NotYet => super::NOT_YET as c_int,
+        Piece::NotYet => NOT_YET as c_int,
         Piece::Gone => GONE as c_int,
-    }
-}
-
-/// Gives up a request without a complete answer.
-///
-/// # Safety
-/// See `forkyard.h`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkyard_concurrent_abandon(this: *mut CWorker, request: u64) {
-    // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { several(this) } {
-        worker.abandon(request);
     }
 }
 
@@ -218,26 +184,9 @@ pub unsafe extern "C" fn forkyard_concurrent_sent(this: *mut CWorker, request: u
     }
 }
 
-/// Makes the worker exit after its current requests.
-///
-/// # Safety
-/// See `forkyard.h`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkyard_concurrent_retire(this: *mut CWorker) {
-    // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { several(this) } {
-        worker.retire();
-    }
-}
-
-/// Requests out-of-band work.
-///
-/// # Safety
-/// See `forkyard.h`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkyard_concurrent_want_work(this: *mut CWorker) {
-    // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { several(this) } {
-        worker.want_work();
-    }
-}
+of_several!(
+    forkyard_concurrent_send_error,
+    forkyard_concurrent_abandon,
+    forkyard_concurrent_retire,
+    forkyard_concurrent_want_work
+);

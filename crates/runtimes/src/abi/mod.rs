@@ -21,7 +21,12 @@ use std::os::fd::AsRawFd;
 
 const API_VERSION: u32 = 4;
 
+const GONE: i64 = -1;
 const NOT_YET: isize = -2;
+const IS_FULL: i64 = 1 << 62;
+const LAST: u32 = 1;
+const PROMOTES: c_int = 1;
+const WORKS: c_int = 2;
 
 /// `struct forkyard_text`.
 #[repr(C)]

@@ -3,7 +3,7 @@
 use super::preloader::CPreloader;
 use super::worker::{CWorker, several};
 use crate::php::protocol::Answer;
-use crate::preloader::{Preloader, Socket, left_open};
+use crate::preloader::{Preloader, Socket, failure, left_open};
 use forkyard_sys::process::{Side, fork_sibling_with_handlers};
 use forkyard_sys::{Error, fd, sender, session, signal};
 use forkyard_worker::Promotion;
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn forkyard_worker_fork(worker: *mut CWorker) -> c_int {
         }
         Err(error) => {
             // SAFETY: the header's contract.
-            unsafe { tell(worker, &refusal(&error.to_string())) };
+            unsafe { tell(worker, &failure(None, error.to_string())) };
             -1
         }
     }
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn forkyard_worker_forked(worker: *mut CWorker, pid: c_int
     let answer = if pid > 0 {
         Answer::Promoted { pid }
     } else {
-        refusal("fork failed")
+        failure(None, "fork failed")
     };
     // SAFETY: the header's contract.
     unsafe { tell(worker, &answer) };
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn forkyard_worker_refuse(worker: *mut CWorker, message: *
     // SAFETY: the header's contract.
     let message = unsafe { super::bytes(message.cast(), length) };
     // SAFETY: the header's contract.
-    unsafe { tell(worker, &refusal(&String::from_utf8_lossy(message))) };
+    unsafe { tell(worker, &failure(None, String::from_utf8_lossy(message))) };
 }
 
 /// Returns 1, and rejects the promotion, if the worker has open connections, which the new workers would share.
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn forkyard_worker_shares(worker: *mut CWorker) -> c_int {
         servers.join(", ")
     );
     // SAFETY: the header's contract.
-    unsafe { tell(worker, &refusal(&message)) };
+    unsafe { tell(worker, &failure(None, message)) };
     1
 }
 
@@ -158,12 +158,5 @@ unsafe fn take_promotion(worker: *mut CWorker) -> Option<Promotion> {
         Some(several) => several.take_promotion(),
         // SAFETY: the caller's promise; such a worker has one thread.
         None => unsafe { (*worker).worker() }?.take_promotion(),
-    }
-}
-
-fn refusal(message: &str) -> Answer {
-    Answer::Error {
-        worker: None,
-        message: message.to_owned(),
     }
 }

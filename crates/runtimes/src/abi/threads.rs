@@ -1,18 +1,13 @@
 //! C ABI: a worker that serves requests on several threads.
 
-use super::Text;
 use super::preloader::CPreloader;
-use super::worker::{self, CWorker, Engine, several};
+use super::worker::{self, CWorker, Engine, of_several};
+use super::{GONE, IS_FULL, LAST, PROMOTES, Text, WORKS};
 use forkyard_worker::{Piece, Sent, Threads, When, Wish};
 use std::cell::{Cell, RefCell};
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
-const PROMOTES: c_int = 1;
-const WORKS: c_int = 2;
-const LAST: u32 = 1;
 const LATER: u32 = 2;
-const GONE: i64 = -1;
-const IS_FULL: i64 = 1 << 62;
 
 thread_local! {
     static HANDED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -34,7 +29,7 @@ pub unsafe extern "C" fn forkyard_threads_begin(preloader: *mut CPreloader) -> *
 }
 
 /// # Safety
-/// As [`several`].
+/// As [`worker::several`].
 unsafe fn threads<'a>(worker: *mut CWorker) -> Option<&'a Threads> {
     // SAFETY: the caller's promise; the field is not written to once the worker is made.
     match unsafe { &(*worker).engine } {
@@ -143,56 +138,9 @@ pub unsafe extern "C" fn forkyard_threads_wait(worker: *mut CWorker, request: u6
     }
 }
 
-/// Sends text to the web server's error log.
-///
-/// # Safety
-/// See `forkyard.h`: `text` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkyard_threads_send_error(
-    worker: *mut CWorker,
-    request: u64,
-    text: *const c_char,
-    length: usize,
-) {
-    // SAFETY: the header's contract.
-    let (worker, text) = unsafe { (several(worker), super::bytes(text.cast(), length)) };
-    if let Some(worker) = worker {
-        worker.send_error(request, text);
-    }
-}
-
-/// Gives up a request without a complete answer.
-///
-/// # Safety
-/// See `forkyard.h`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkyard_threads_abandon(worker: *mut CWorker, request: u64) {
-    // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { several(worker) } {
-        worker.abandon(request);
-    }
-}
-
-/// Makes the worker exit after its current requests.
-///
-/// # Safety
-/// See `forkyard.h`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkyard_threads_retire(worker: *mut CWorker) {
-    // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { several(worker) } {
-        worker.retire();
-    }
-}
-
-/// Requests out-of-band work.
-///
-/// # Safety
-/// See `forkyard.h`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn forkyard_threads_want_work(worker: *mut CWorker) {
-    // SAFETY: the header's contract.
-    if let Some(worker) = unsafe { several(worker) } {
-        worker.want_work();
-    }
-}
+of_several!(
+    forkyard_threads_send_error,
+    forkyard_threads_abandon,
+    forkyard_threads_retire,
+    forkyard_threads_want_work
+);

@@ -2,16 +2,13 @@
 
 use super::children;
 use super::preloader::{AnswerFn, CPreloader, Foreign, Usage};
-use super::{Handle, Text};
+use super::{Handle, PROMOTES, Text, WORKS};
 use fastcgi::Params;
 use forkyard_sys::Error;
 use forkyard_worker::{
     Concurrent, GenerationContext, Request, Runtime, Several, Threads, Worker, WorkerContext,
 };
 use std::ffi::{c_int, c_void};
-
-const PROMOTES: c_int = 1;
-const WORKS: c_int = 2;
 
 /// `forkyard_worker`.
 #[derive(Debug)]
@@ -83,6 +80,66 @@ pub(super) unsafe fn several<'a>(worker: *mut CWorker) -> Option<&'a Several> {
         Engine::Threads(threads) => Some(threads),
     }
 }
+
+/// Functions of a worker with several requests, under the names of its kind.
+macro_rules! of_several {
+    ($send_error:ident, $abandon:ident, $retire:ident, $want_work:ident) => {
+        /// Sends text to the web server's error log.
+        ///
+        /// # Safety
+        /// See `forkyard.h`: `text` has `length` bytes.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $send_error(
+            worker: *mut CWorker,
+            request: u64,
+            text: *const std::ffi::c_char,
+            length: usize,
+        ) {
+            // SAFETY: the header's contract.
+            let (worker, text) = unsafe { (worker::several(worker), super::bytes(text.cast(), length)) };
+            if let Some(worker) = worker {
+                worker.send_error(request, text);
+            }
+        }
+
+        /// Gives up a request without a complete answer.
+        ///
+        /// # Safety
+        /// See `forkyard.h`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $abandon(worker: *mut CWorker, request: u64) {
+            // SAFETY: the header's contract.
+            if let Some(worker) = unsafe { worker::several(worker) } {
+                worker.abandon(request);
+            }
+        }
+
+        /// Makes the worker exit after its current requests.
+        ///
+        /// # Safety
+        /// See `forkyard.h`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $retire(worker: *mut CWorker) {
+            // SAFETY: the header's contract.
+            if let Some(worker) = unsafe { worker::several(worker) } {
+                worker.retire();
+            }
+        }
+
+        /// Requests out-of-band work.
+        ///
+        /// # Safety
+        /// See `forkyard.h`.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $want_work(worker: *mut CWorker) {
+            // SAFETY: the header's contract.
+            if let Some(worker) = unsafe { worker::several(worker) } {
+                worker.want_work();
+            }
+        }
+    };
+}
+pub(super) use of_several;
 
 impl Drop for CWorker {
     fn drop(&mut self) {

@@ -443,7 +443,7 @@ enum Obeyed {
     Nothing,
 }
 
-fn failure(worker: Option<u64>, message: impl Into<String>) -> Answer {
+pub(crate) fn failure(worker: Option<u64>, message: impl Into<String>) -> Answer {
     Answer::Error {
         worker,
         message: message.into(),

@@ -2,8 +2,8 @@
 //!
 //! The master's line stays in the socket for the wrapper; this step only peeks at it.
 
-use crate::php::protocol::{Answer, Command, EXIT_START_FAILED, SOCKET};
-use crate::preloader::Socket;
+use crate::php::protocol::{Command, EXIT_START_FAILED, SOCKET};
+use crate::preloader::{self, Socket};
 use forkyard_spawn::error::Category;
 use forkyard_spawn::setupper::{Notes, SetupComplaint, barrier};
 use forkyard_spawn::step::Step;
@@ -50,10 +50,7 @@ pub fn run(interpreter: &OsString, arguments: &[OsString]) -> i32 {
     }
     let message = failure.summary;
     match fd::adopt_passed(SOCKET).and_then(Socket::new) {
-        Ok(socket) => socket.answer(&Answer::Error {
-            worker: None,
-            message,
-        }),
+        Ok(socket) => socket.answer(&preloader::failure(None, message)),
         Err(error) => eprintln!("forkyard: {message}; {error}"),
     }
     EXIT_START_FAILED
