@@ -31,8 +31,9 @@ pub(super) struct Link {
     user: Option<usize>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Reuse {
+    #[default]
     No,
     Any,
     Quiet,

@@ -56,7 +56,7 @@ pub fn serve(context: GenerationContext, own: WorkerContext, share: Option<&Shar
     let most = most.map(|most| (most, pool.retirement.max_requests_jitter));
     let links = Links::new(server, most);
     if pool.setup.rlimit_files.is_none() {
-        if let Err(error) = forkyard_sys::identity::raise_descriptors() {
+        if let Err(error) = forkyard_sys::fd::raise_descriptor_limit() {
             log::warn!("{error}");
         }
     }

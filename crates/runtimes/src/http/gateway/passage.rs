@@ -132,7 +132,10 @@ impl Passage {
         Passage {
             front: Front::FastCgi,
             phase: Phase::Passing,
-            upstream: Upstream::new(reuse),
+            upstream: Upstream {
+                reuse,
+                ..Upstream::default()
+            },
             upload: Upload::fastcgi(head, framing),
             download: Download::cgi(method == b"HEAD", framing == Framing::Upgrade),
             last_read: End::Process,
@@ -146,8 +149,8 @@ impl Passage {
         Passage {
             front: Front::Http,
             phase: Phase::Head,
-            upstream: Upstream::new(Reuse::No),
-            upload: Upload::http(),
+            upstream: Upstream::default(),
+            upload: Upload::default(),
             download: Download::http(false),
             last_read: End::Process,
             todo: VecDeque::new(),

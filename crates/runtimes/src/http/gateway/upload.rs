@@ -7,7 +7,7 @@ use crate::queue::Queue;
 const MOST_HELD: usize = 64 * 1024;
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Upload {
     phase: UploadPhase,
     /// The client's bytes that are not in `out` yet.
@@ -20,8 +20,9 @@ pub(super) struct Upload {
 /// HTTP:    Head ──► Body ──► Tunnel ──► Ended
 ///           └────────┴──► Broken
 /// ```
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Default)]
 enum UploadPhase {
+    #[default]
     Head,
     Pieces {
         is_chunked: bool,
@@ -49,16 +50,8 @@ impl Upload {
                 Framing::Chunked => UploadPhase::Pieces { is_chunked: true },
                 Framing::Length | Framing::Upgrade => UploadPhase::Pieces { is_chunked: false },
             },
-            held: Vec::new(),
             out: Queue::from(head),
-        }
-    }
-
-    pub(super) fn http() -> Upload {
-        Upload {
-            phase: UploadPhase::Head,
-            held: Vec::new(),
-            out: Queue::default(),
+            ..Upload::default()
         }
     }
 

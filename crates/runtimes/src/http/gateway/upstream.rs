@@ -13,16 +13,16 @@ const PAUSES_FOR_END: u32 = 9;
 const MOST_ASKED: u32 = 2;
 
 /// A request's connection to a process, and earlier attempts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Upstream {
     pub(super) route: Route,
     pub(super) reuse: Reuse,
     pub(super) tried: Vec<ProcessEntry>,
-    asked: u32,
-    failed: Option<ProcessEntry>,
+    pub(super) asked: u32,
+    pub(super) failed: Option<ProcessEntry>,
     pub(super) why: Option<Unreachable>,
-    until: Option<Tick>,
-    pauses: u32,
+    pub(super) until: Option<Tick>,
+    pub(super) pauses: u32,
 }
 
 /// ```text
@@ -33,8 +33,9 @@ pub(super) struct Upstream {
 ///   │ ▼
 /// Pausing
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Route {
+    #[default]
     Choosing,
     Pausing,
     Taken(Taken),
@@ -50,19 +51,6 @@ pub(super) struct Taken {
 }
 
 impl Upstream {
-    pub(super) fn new(reuse: Reuse) -> Upstream {
-        Upstream {
-            route: Route::Choosing,
-            reuse,
-            tried: Vec::new(),
-            asked: 0,
-            failed: None,
-            why: None,
-            until: None,
-            pauses: 0,
-        }
-    }
-
     pub(super) fn taken(&self) -> Option<Taken> {
         match self.route {
             Route::Taken(taken) => Some(taken),
