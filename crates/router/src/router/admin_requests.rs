@@ -98,11 +98,15 @@ impl Router {
                 rolling,
                 unstarted,
             } => match self.link_meant_by(&application) {
-                Some(link) => return self.restart_from(admin_request, &link, rolling, unstarted),
+                // With the release that its link names now.
+                Some(link) => {
+                    let root = PathBuf::from(&*link);
+                    return self.start(admin_request, root, unstarted, Some((link, rolling)));
+                }
                 None if unstarted == Unstarted::Stays || self.runs(&application) => {
                     self.restart(&application, rolling)
                 }
-                None => return self.start(admin_request, application, unstarted),
+                None => return self.start(admin_request, application, unstarted, None),
             },
             AdminRequest::Detach { pid } => self.instance_of(pid).map(|number| {
                 self.tell(Event::Detach(InstanceId(number)));
@@ -193,15 +197,6 @@ impl Router {
         }
     }
 
-    fn start(&mut self, admin_request: u64, root: PathBuf, unstarted: Unstarted) {
-        self.start_found(StartRequest {
-            admin_request,
-            root,
-            unstarted,
-            by_link: None,
-        });
-    }
-
     /// Returns the link of an application that an operator names by it or by its directory.
     fn link_meant_by(&self, path: &Path) -> Option<Arc<str>> {
         let link = self.sites.link_of(path)?;
@@ -211,23 +206,19 @@ impl Router {
         (!is_release).then_some(link)
     }
 
-    /// Restarts an application with the release that its link names now.
-    fn restart_from(
+    fn start(
         &mut self,
         admin_request: u64,
-        link: &Arc<str>,
-        rolling: Option<bool>,
+        root: PathBuf,
         unstarted: Unstarted,
+        by_link: Option<(Arc<str>, Option<bool>)>,
     ) {
-        self.start_found(StartRequest {
+        let start = StartRequest {
             admin_request,
-            root: PathBuf::from(&**link),
+            root,
             unstarted,
-            by_link: Some((Arc::clone(link), rolling)),
-        });
-    }
-
-    fn start_found(&mut self, start: StartRequest) {
+            by_link,
+        };
         let bytes = start.root.as_os_str().as_encoded_bytes();
         if !is_possible(bytes) {
             return self.is_none(start.admin_request, &start.root, None);
@@ -267,7 +258,7 @@ impl Router {
                         let result = self.restart(&serving, rolling);
                         self.done(admin_request, result);
                     }
-                    false => self.start(admin_request, serving, unstarted),
+                    false => self.start(admin_request, serving, unstarted, None),
                 }
             }
             None => {

@@ -2,7 +2,7 @@
 
 use super::channel::MOST_BYTES;
 use super::request::{RequestHead, root_of};
-use fastcgi::{Input, Limits, MAX_CONTENT, RecordType, Reply, Responder, Violation, append_pair, header};
+use fastcgi::{Input, Limits, Reply, Request, Responder, Violation};
 use std::borrow::Cow;
 
 #[derive(Debug)]
@@ -100,21 +100,18 @@ impl RequestInput {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let id = self.responder.request_id();
-        let [role_high, role_low] = (self.responder.role() as u16).to_be_bytes();
-        let mut bytes = header(RecordType::BeginRequest, id, 8, 0).to_vec();
-        let keep = u8::from(self.responder.keep());
-        bytes.extend([role_high, role_low, keep, 0, 0, 0, 0, 0]);
-        let mut pairs = Vec::new();
         // Skip the first parameter (the role), which the worker adds itself.
-        for (name, value) in self.responder.params().iter().skip(1) {
-            append_pair(&mut pairs, name, value);
-        }
-        for piece in pairs.chunks(MAX_CONTENT) {
-            bytes.extend(header(RecordType::Params, id, piece.len() as u16, 0));
-            bytes.extend_from_slice(piece);
-        }
-        bytes.extend(header(RecordType::Params, id, 0, 0));
+        let params: Vec<_> = self.responder.params().iter().skip(1).collect();
+        let request = Request {
+            id: self.responder.request_id(),
+            role: self.responder.role(),
+            keep: self.responder.keep(),
+            params: &params,
+            pads: false,
+            ..Request::default()
+        };
+        let mut bytes = Vec::new();
+        request.encode_head(&mut bytes);
         bytes.extend_from_slice(&self.input[self.at..]);
         bytes
     }
@@ -203,7 +200,7 @@ fn skip_padding(responder: &mut Responder, bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fastcgi::Request;
+    use fastcgi::{RecordType, append_pair, header};
 
     const LIMITS: Limits = Limits {
         params_bytes: 1 << 20,
