@@ -100,9 +100,8 @@ pub struct GenerationContext {
     pub access: Option<OwnedFd>,
 }
 
+/// Without the optional ones.
 const CONTEXT_DESCRIPTORS: usize = 7;
-const LANE_DESCRIPTORS: usize = 4;
-const TURN_DESCRIPTORS: usize = 4;
 
 /// Descriptors of one worker.
 #[derive(Debug)]
@@ -183,47 +182,43 @@ impl GenerationContext {
     /// The wrong number of descriptors.
     pub fn assemble(
         settings: Settings,
-        mut descriptors: Vec<OwnedFd>,
+        descriptors: Vec<OwnedFd>,
     ) -> Result<GenerationContext, ContextError> {
+        let came = descriptors.len();
+        let mut rest = descriptors.into_iter();
+        GenerationContext::take(settings, &mut rest)
+            .filter(|_| rest.next().is_none())
+            .ok_or(ContextError::Descriptors(came, CONTEXT_DESCRIPTORS))
+    }
+
+    fn take(settings: Settings, rest: &mut impl Iterator<Item = OwnedFd>) -> Option<GenerationContext> {
         let has_http = settings.pool.http_listen.is_some();
         let has_group = needs_entrance(&settings.pool);
         let has_lanes = settings.pool.load.lanes.is_some();
-        let lanes = if has_lanes { LANE_DESCRIPTORS } else { 0 };
-        let turns = settings.turn.map_or(0, |_| TURN_DESCRIPTORS);
-        let others = CONTEXT_DESCRIPTORS + usize::from(has_http) + usize::from(has_group) + lanes + turns;
-        let access = (descriptors.len() > others).then(|| descriptors.pop()).flatten();
-        let first = descriptors.len().saturating_sub(turns);
-        let turns = <[OwnedFd; TURN_DESCRIPTORS]>::try_from(descriptors.split_off(first)).ok();
-        let first = descriptors.len().saturating_sub(lanes);
-        let lanes = <[OwnedFd; LANE_DESCRIPTORS]>::try_from(descriptors.split_off(first)).ok();
-        let group = has_group.then(|| descriptors.pop()).flatten();
-        let http = has_http.then(|| descriptors.pop()).flatten();
-        let descriptors: [OwnedFd; CONTEXT_DESCRIPTORS] = descriptors
-            .try_into()
-            .map_err(|came: Vec<OwnedFd>| ContextError::Descriptors(came.len(), CONTEXT_DESCRIPTORS))?;
-        let [
-            listener,
-            queue_out,
-            queue_in,
-            accept_notify,
-            messages,
-            board_writable,
-            board_readable,
-        ] = descriptors;
-        Ok(GenerationContext {
+        let has_turns = settings.turn.is_some();
+        let mut next = || rest.next();
+        Some(GenerationContext {
             settings,
-            listener,
-            queue_out,
-            queue_in,
-            accept_notify,
-            messages,
-            board_writable,
-            board_readable,
-            http,
-            group,
-            lanes,
-            turns,
-            access,
+            listener: next()?,
+            queue_out: next()?,
+            queue_in: next()?,
+            accept_notify: next()?,
+            messages: next()?,
+            board_writable: next()?,
+            board_readable: next()?,
+            http: if has_http { Some(next()?) } else { None },
+            group: if has_group { Some(next()?) } else { None },
+            lanes: if has_lanes {
+                Some([next()?, next()?, next()?, next()?])
+            } else {
+                None
+            },
+            turns: if has_turns {
+                Some([next()?, next()?, next()?, next()?])
+            } else {
+                None
+            },
+            access: next(),
         })
     }
 }
