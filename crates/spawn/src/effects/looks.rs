@@ -287,16 +287,11 @@ fn response(live: &Live, steps: &[Step]) -> Finding {
         (path.to_path_buf(), found)
     });
     let response = Response {
-        properties: contents.properties,
         found: found.collect(),
-        complaint: contents.complaint,
-        steps: contents.steps,
-        surroundings: contents.surroundings,
         socket: own.clone(),
         port: live.port,
         listens_on: live.listens_on(),
-        command: contents.command,
-        ..Response::default()
+        ..contents
     };
     Finding::from(serde_json::to_vec(&(response, files)).unwrap_or_default())
 }

@@ -75,15 +75,7 @@ impl Notes {
     }
 
     pub fn fail(&self, step: Step, category: Category, complaint: &SetupComplaint<'_>) {
-        let _ = self.step(step, StepState::Errored);
-        let texts = [
-            ("summary", Some(complaint.summary)),
-            ("problem_description.txt", complaint.problem),
-            ("solution_description.txt", complaint.solution),
-            ("advanced_problem_details", complaint.details),
-        ];
-        let texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?)));
-        let _ = self.complain(category, &texts.collect::<Vec<_>>());
+        self.complain(step, category, complaint);
         if step == Step::SubprocessSetupperBeforeShell {
             self.describe();
         }
@@ -179,12 +171,26 @@ impl Notes {
         dir::write(directory.as_fd(), "state", state.name().as_bytes())
     }
 
-    pub(super) fn complain(&self, category: Category, texts: &[(&str, &str)]) -> sys::Result<()> {
+    /// If the work directory is not writable, only the log line remains.
+    pub(super) fn complain(&self, step: Step, category: Category, complaint: &SetupComplaint<'_>) {
+        let _ = self.step(step, StepState::Errored);
+        let _ = self.write_error(category, complaint);
+    }
+
+    fn write_error(&self, category: Category, complaint: &SetupComplaint<'_>) -> sys::Result<()> {
         let response = dir::open_in(self.top.as_fd(), "response")?;
         let directory = dir::open_in(response.as_fd(), "error")?;
-        dir::write(directory.as_fd(), "category", category.name().as_bytes())?;
+        let texts = [
+            ("category", Some(category.name())),
+            ("summary", Some(complaint.summary)),
+            ("problem_description.txt", complaint.problem),
+            ("solution_description.txt", complaint.solution),
+            ("advanced_problem_details", complaint.details),
+        ];
         for (name, text) in texts {
-            dir::write(directory.as_fd(), name, text.as_bytes())?;
+            if let Some(text) = text {
+                dir::write(directory.as_fd(), name, text.as_bytes())?;
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The env setupper's two passes.
 
 use super::environment::{self, Change};
-use super::notes::Notes;
+use super::notes::{Notes, SetupComplaint};
 use super::{access, command, dump};
 use crate::error::Category;
 use crate::handshake::arguments::Arguments;
@@ -12,7 +12,6 @@ use forkyard_sys as sys;
 use forkyard_sys::identity::{self, Identity};
 use forkyard_sys::origin::is_here;
 use std::convert::Infallible;
-use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -70,16 +69,13 @@ pub fn run(work_directory: &Path, pass: Pass) -> ExitCode {
     };
     let Err(failed) = failed;
     eprintln!("forkyard: {}", failed.summary);
-    let mut texts = vec![("summary", failed.summary.as_str())];
-    if let Some(solution) = &failed.solution {
-        texts.push(("solution_description.txt", solution));
-    }
-    if let Some(details) = &failed.details {
-        texts.push(("advanced_problem_details", details));
-    }
-    // If the work directory is not writable, only the log line remains.
-    let _ = notes.step(failed.step, StepState::Errored);
-    let _ = notes.complain(failed.category, &texts);
+    let complaint = SetupComplaint {
+        summary: &failed.summary,
+        problem: None,
+        solution: failed.solution.as_deref(),
+        details: failed.details.as_deref(),
+    };
+    notes.complain(failed.step, failed.category, &complaint);
     ExitCode::FAILURE
 }
 
@@ -89,7 +85,7 @@ fn before(work_directory: &Path, notes: &Notes) -> Result<Infallible, Failed> {
     let note = call("The work directory can't be written to");
     // A new process group can be killed as a whole.
     let _ = nix::unistd::setsid();
-    sys::process::change_environment(&[], &names_of(environment::marks(work_directory)));
+    apply(environment::marks(work_directory));
     notes
         .step(Step::SubprocessBeforeFirstExec, StepState::Performed)
         .map_err(note)?;
@@ -271,20 +267,12 @@ fn set_umask(arguments: &Arguments) {
 }
 
 fn apply(changes: Vec<Change>) {
-    let unset: Vec<String> = changes
-        .iter()
-        .filter_map(|change| match change {
-            Change::Unset(name) => Some(name.clone()),
-            Change::Set(..) => None,
-        })
-        .collect();
-    sys::process::change_environment(&unset, &names_of(changes));
-}
-
-fn names_of(changes: Vec<Change>) -> Vec<(OsString, OsString)> {
-    let set = changes.into_iter().filter_map(|change| match change {
-        Change::Set(name, value) => Some((name.into(), value.into())),
-        Change::Unset(_) => None,
-    });
-    set.collect()
+    let (mut unset, mut set) = (Vec::new(), Vec::new());
+    for change in changes {
+        match change {
+            Change::Set(name, value) => set.push((name.into(), value.into())),
+            Change::Unset(name) => unset.push(name),
+        }
+    }
+    sys::process::change_environment(&unset, &set);
 }

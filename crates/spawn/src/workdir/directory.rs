@@ -5,8 +5,7 @@ pub(super) mod base;
 use crate::handshake::arguments::Arguments;
 use crate::handshake::properties::MOST_BYTES;
 use crate::handshake::response::{
-    CommandCheck, Complaint, MOST_ANNOTATIONS, MOST_SHORT, MOST_TEXT, Properties, StepFiles, Surroundings,
-    clean,
+    Complaint, MOST_ANNOTATIONS, MOST_SHORT, MOST_TEXT, Properties, Response, StepFiles, Surroundings, clean,
 };
 use crate::step::Step;
 use forkyard_sys::{self as sys, dir};
@@ -22,15 +21,6 @@ pub(crate) struct WorkDirectory {
     path: PathBuf,
     top: OwnedFd,
     keep: bool,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Contents {
-    pub(crate) properties: Properties,
-    pub(crate) complaint: Complaint,
-    pub(crate) steps: Vec<(Step, StepFiles)>,
-    pub(crate) surroundings: Surroundings,
-    pub(crate) command: Option<CommandCheck>,
 }
 
 impl WorkDirectory {
@@ -91,8 +81,9 @@ impl WorkDirectory {
         dir::give_away(self.top.as_fd(), uid, gid)
     }
 
-    pub(crate) fn contents(&self, steps: &[Step]) -> Contents {
-        let mut contents = Contents::default();
+    /// Returns what its files tell.
+    pub(crate) fn contents(&self, steps: &[Step]) -> Response {
+        let mut contents = Response::default();
         if let Ok(response) = dir::open_in(self.top.as_fd(), "response") {
             contents.properties = match dir::read(response.as_fd(), "properties.json", MOST_BYTES) {
                 Ok(Some(content)) if content.more => Properties::TooLong,
