@@ -27,12 +27,17 @@ impl Tick {
     }
 }
 
+/// Returns the nanoseconds of a time, at most what fits.
+#[inline]
+pub fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl Add<Duration> for Tick {
     type Output = Tick;
 
     fn add(self, by: Duration) -> Tick {
-        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        Tick(self.0.saturating_add(nanos))
+        Tick(self.0.saturating_add(nanos(by)))
     }
 }
 
@@ -40,7 +45,6 @@ impl Sub<Duration> for Tick {
     type Output = Tick;
 
     fn sub(self, by: Duration) -> Tick {
-        let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        Tick(self.0.saturating_sub(nanos))
+        Tick(self.0.saturating_sub(nanos(by)))
     }
 }

@@ -13,9 +13,16 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
-    pub(super) fn hold(&mut self, bytes: &[u8]) {
+    /// Takes more of it. `has_head`: the answer's header has been sent.
+    pub(super) fn take(&mut self, bytes: &[u8], request: &mut Request<'_>, has_head: bool, program: &str) {
         let room = MOST_HELD_BYTES.saturating_sub(self.held.len());
         self.held.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if has_head {
+            self.let_go(request);
+        }
+        if request.catches_output() {
+            self.log(bytes, program);
+        }
     }
 
     pub(super) fn let_go(&mut self, request: &mut Request<'_>) {

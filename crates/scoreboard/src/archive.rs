@@ -6,6 +6,7 @@
 
 use super::minutes::minute_of;
 use super::row::{Row, WORDS};
+use super::text;
 use forkyard_base::tick::Tick;
 use forkyard_protocol::history::{COARSE, Minute, Period};
 use forkyard_sys::Result;
@@ -183,11 +184,7 @@ impl Archive {
         };
         let place = self.place(index);
         place.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        for (at, part) in pool.as_bytes().chunks(8).enumerate() {
-            let mut bytes = [0; 8];
-            bytes[..part.len()].copy_from_slice(part);
-            place[NAME + at].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-        }
+        text::store(&place[NAME..], pool.as_bytes());
         place[NAME_LENGTH].store(pool.len() as u64, Ordering::SeqCst);
         self.used().fetch_max(index as u64 + 1, Ordering::SeqCst);
         self.places.insert(pool.to_owned(), index);
@@ -262,12 +259,8 @@ fn period(row: &Minute, minutes: u64, now: Tick, epoch: u64) -> Period {
 
 /// Returns the name of a place's pool.
 fn name(place: &[AtomicU64]) -> Option<String> {
-    let length = usize::try_from(place[NAME_LENGTH].load(Ordering::SeqCst)).ok()?;
-    let words = place[NAME..].iter().take(length.div_ceil(8));
-    let mut bytes: Vec<u8> = words
-        .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
-        .collect();
-    bytes.truncate(length);
+    let length = place[NAME_LENGTH].load(Ordering::SeqCst);
+    let bytes = text::load(&place[NAME..], length);
     String::from_utf8(bytes).ok().filter(|name| !name.is_empty())
 }
 

@@ -2,29 +2,21 @@
 
 use super::layout::numbers::{FOREIGN, FOREIGN_BYTES, FOREIGN_LENGTH};
 use super::numbers::Counters;
+use super::text;
 use std::sync::atomic::Ordering;
 
 impl Counters<'_> {
     /// Keeps the end of a path that is too long.
     pub fn note_foreign(&self, path: &[u8]) {
         let kept = &path[path.len().saturating_sub(FOREIGN_BYTES)..];
-        for (index, chunk) in kept.chunks(8).enumerate() {
-            let mut bytes = [0; 8];
-            bytes[..chunk.len()].copy_from_slice(chunk);
-            self.words[FOREIGN + index].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-        }
+        text::store(&self.words[FOREIGN..], kept);
         self.words[FOREIGN_LENGTH].store(kept.len() as u64, Ordering::Release);
     }
 
     /// Returns the file, if there is one.
     pub fn foreign(&self) -> Option<String> {
         let length = self.words[FOREIGN_LENGTH].load(Ordering::Acquire);
-        let length = usize::try_from(length).unwrap_or(usize::MAX).min(FOREIGN_BYTES);
-        let words = &self.words[FOREIGN..FOREIGN + FOREIGN_BYTES / 8];
-        let bytes = words
-            .iter()
-            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
-        let bytes: Vec<u8> = bytes.take(length).collect();
+        let bytes = text::load(&self.words[FOREIGN..FOREIGN + FOREIGN_BYTES / 8], length);
         (length > 0).then(|| String::from_utf8_lossy(&bytes).into_owned())
     }
 }

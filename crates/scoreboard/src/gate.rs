@@ -7,7 +7,7 @@
 use super::layout::{gate, header};
 use super::standing::{self, Bound};
 use super::stopwatch;
-use forkyard_base::tick::Tick;
+use forkyard_base::tick::{Tick, nanos};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -254,15 +254,15 @@ impl<'a> Gate<'a> {
             .word(gate::QUEUE_UNTIL)
             .fetch_max(now.as_nanos(), Ordering::SeqCst);
         let new = now.since((now - waited).max(Tick::from_nanos(before)));
-        let nanos = u64::try_from(new.as_nanos()).unwrap_or(u64::MAX);
-        self.word(gate::QUEUE_TOTAL).fetch_add(nanos, Ordering::SeqCst);
+        self.word(gate::QUEUE_TOTAL)
+            .fetch_add(nanos(new), Ordering::SeqCst);
     }
 }
 
 impl Gate<'_> {
     /// Counts a request's time. Two workers at once may count one of them.
     pub fn had_run(&self, time: Duration) {
-        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        let time = nanos(time).max(1);
         let usual = self.word(gate::USUAL);
         let next = match usual.load(Ordering::Relaxed) {
             0 => time,

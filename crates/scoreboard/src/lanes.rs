@@ -5,7 +5,7 @@ use super::header;
 use super::layout::lanes as at;
 use super::reserve::Reserve;
 use super::standing::{self, Bound};
-use forkyard_base::tick::Tick;
+use forkyard_base::tick::{Tick, nanos};
 use forkyard_protocol::lanes::{Lane, Lanes, WAIT_BOUNDS_MS};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -31,10 +31,6 @@ pub enum Mark {
 #[derive(Debug, Clone, Copy)]
 pub struct LanePages<'a> {
     words: &'a [AtomicU64],
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl<'a> LanePages<'a> {

@@ -26,6 +26,7 @@ pub mod stage;
 pub mod standing;
 pub mod status;
 pub mod stopwatch;
+mod text;
 pub mod turns;
 
 pub use archive::Archive;

@@ -8,7 +8,7 @@ use super::routes::RouteUse;
 use super::stage::RequestStage;
 use super::{slot_reader, stopwatch};
 use forkyard_base::scale::{BUCKETS, bucket};
-use forkyard_base::tick::Tick;
+use forkyard_base::tick::{Tick, nanos};
 use forkyard_protocol::dead_work::DeadCount;
 use forkyard_protocol::numbers::{Histogram, Numbers, StatusClass};
 use forkyard_sys::timeout_responder;
@@ -46,23 +46,22 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl<'a> Counters<'a> {
     #[inline]
     pub(super) fn new(words: &'a [AtomicU64]) -> Counters<'a> {
         Counters { words }
     }
 
-    fn load(&self, index: usize) -> u64 {
+    pub(super) fn load(&self, index: usize) -> u64 {
         self.words[index].load(Ordering::Relaxed)
     }
 
-    fn add(&self, index: usize, by: u64) {
-        let word = &self.words[index];
-        word.store(word.load(Ordering::Relaxed).saturating_add(by), Ordering::Relaxed);
+    pub(super) fn store(&self, index: usize, value: u64) {
+        self.words[index].store(value, Ordering::Relaxed);
+    }
+
+    pub(super) fn add(&self, index: usize, by: u64) {
+        self.store(index, self.load(index).saturating_add(by));
     }
 
     fn record(&self, histogram: usize, value: u64, sum: usize, more: u64) {
@@ -82,20 +81,12 @@ impl<'a> Counters<'a> {
 
     /// Starts the busy time.
     pub fn begin_busy(&self, now: Tick) {
-        let word = &self.words[at::BUSY];
-        word.store(
-            stopwatch::started(word.load(Ordering::Relaxed), now),
-            Ordering::Relaxed,
-        );
+        self.store(at::BUSY, stopwatch::started(self.load(at::BUSY), now));
     }
 
     /// Ends the busy time.
     pub fn end_busy(&self, now: Tick) {
-        let word = &self.words[at::BUSY];
-        word.store(
-            stopwatch::stopped(word.load(Ordering::Relaxed), now),
-            Ordering::Relaxed,
-        );
+        self.store(at::BUSY, stopwatch::stopped(self.load(at::BUSY), now));
     }
 
     /// Counts a request at its end.
@@ -148,18 +139,10 @@ impl<'a> Counters<'a> {
             return;
         }
         self.end_busy(now);
-        let is_request = match slot_reader::stage(page) {
-            RequestStage::ReadingHeaders
-            | RequestStage::Info
-            | RequestStage::Executing
-            | RequestStage::End => true,
-            RequestStage::Creating
-            | RequestStage::Accepting
-            | RequestStage::Accepted
-            | RequestStage::Finished
-            | RequestStage::Working
-            | RequestStage::Open => false,
-        };
+        let is_request = matches!(
+            slot_reader::stage(page),
+            RequestStage::ReadingHeaders | RequestStage::Info | RequestStage::Executing | RequestStage::End
+        );
         if is_request {
             let run = now.since(Tick::from_nanos(slot_reader::word(page, slot::TAKEN)));
             let last_answer = slot_reader::word(page, slot::LAST_ANSWER);

@@ -1,6 +1,7 @@
 //! Requests whose script was not run, in a worker's slot.
 
 use super::layout::{header, slot};
+use super::text;
 use forkyard_protocol::refusals::{CAUSES, RefusalCause, Refusals};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,12 +17,7 @@ pub(super) fn encode(epoch_seconds: u64, path: &[u8], at: Option<usize>) -> (u64
     let at = at.map_or(0, |at| (at as u64).min(LENGTH));
     let meta = epoch_seconds & 0xffff_ffff | length << 32 | at << 44;
     let kept = &path[..path.len().min(slot::REFUSED_ROOM)];
-    let words = kept.chunks(8).map(|chunk| {
-        let mut bytes = [0; 8];
-        bytes[..chunk.len()].copy_from_slice(chunk);
-        u64::from_ne_bytes(bytes)
-    });
-    (meta, words)
+    (meta, kept.chunks(8).map(text::word))
 }
 
 pub(super) fn first_of(cause: RefusalCause) -> usize {
@@ -40,14 +36,10 @@ pub fn of_slot(words: &[AtomicU64]) -> Vec<Refusals> {
 
 fn last(words: &[AtomicU64], cause: RefusalCause, count: u64) -> Refusals {
     let meta = load(words, slot::REFUSED_LAST + cause.index());
-    let length = (meta >> 32 & LENGTH) as usize;
-    let at = (meta >> 44 & LENGTH) as usize;
-    let first = first_of(cause);
-    let bytes: Vec<u8> = (first..first + slot::REFUSED_ROOM / 8)
-        .flat_map(|index| load(words, index).to_ne_bytes())
-        .take(length)
-        .collect();
-    let text = |length: usize| {
+    let (length, at) = (meta >> 32 & LENGTH, meta >> 44 & LENGTH);
+    let bytes = text::load(&words[first_of(cause)..][..slot::REFUSED_ROOM / 8], length);
+    let text = |length: u64| {
+        let length = length as usize;
         let part = &bytes[..length.min(bytes.len())];
         let mark = if part.len() < length { MARK } else { "" };
         String::from_utf8_lossy(part).into_owned() + mark

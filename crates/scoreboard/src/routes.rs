@@ -6,9 +6,11 @@
 
 use super::layout::numbers as at;
 use super::numbers::Counters;
+use super::text;
 use forkyard_base::scale::{BUCKETS, bucket};
+use forkyard_base::tick::nanos;
 use forkyard_protocol::routes::{FIRST_BUCKET, RouteCounts, SCALE_STEP};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The unit of sums of logarithms, as a part of 1.
@@ -38,31 +40,17 @@ pub struct RouteRow {
 
 /// The routes of a slot.
 #[derive(Debug, Clone, Copy)]
-pub struct Routes<'a> {
-    pub(super) words: &'a [AtomicU64],
-}
+pub struct Routes<'a>(pub(super) Counters<'a>);
 
 impl<'a> Counters<'a> {
     pub fn routes(&self) -> Routes<'a> {
-        Routes { words: self.words }
+        Routes(*self)
     }
 }
 
 impl Routes<'_> {
-    fn load(&self, index: usize) -> u64 {
-        self.words[index].load(Ordering::Relaxed)
-    }
-
-    fn store(&self, index: usize, value: u64) {
-        self.words[index].store(value, Ordering::Relaxed);
-    }
-
-    fn add(&self, index: usize, by: u64) {
-        self.store(index, self.load(index).saturating_add(by));
-    }
-
-    fn key(&self, row: usize) -> u64 {
-        self.words[at::ROUTE_KEYS + row].load(Ordering::Acquire)
+    pub(super) fn key(&self, row: usize) -> u64 {
+        self.0.words[at::ROUTE_KEYS + row].load(Ordering::Acquire)
     }
 
     /// Whether the row still has its route.
@@ -75,7 +63,7 @@ impl Routes<'_> {
         let rows = 0..at::ROUTES;
         let found = rows.clone().find(|row| self.key(*row) == key);
         let row = found.unwrap_or_else(|| {
-            let weight = |row: &usize| (self.key(*row) != 0, self.load(at::ROUTE_WEIGHTS + *row));
+            let weight = |row: &usize| (self.key(*row) != 0, self.0.load(at::ROUTE_WEIGHTS + *row));
             let row = rows.min_by_key(weight).unwrap_or(0);
             self.replace(row, key, name);
             row
@@ -84,32 +72,28 @@ impl Routes<'_> {
     }
 
     fn replace(&self, row: usize, key: u64, name: &[u8]) {
-        self.words[at::ROUTE_KEYS + row].store(0, Ordering::Release);
+        self.0.words[at::ROUTE_KEYS + row].store(0, Ordering::Release);
         let first = at::ROUTE_ROWS + row * at::ROUTE_WORDS;
         for index in 0..at::ROUTE_SUMS {
-            self.add(at::OTHER_ROUTES + index, self.load(first + index));
+            self.0.add(at::OTHER_ROUTES + index, self.0.load(first + index));
         }
         for index in 0..at::ROUTE_NAME {
-            self.store(first + index, 0);
+            self.0.store(first + index, 0);
         }
         let name = &name[..name.len().min(at::ROUTE_NAME_BYTES)];
-        for (index, bytes) in name.chunks(8).enumerate() {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            self.store(first + at::ROUTE_NAME + index, u64::from_ne_bytes(word));
-        }
-        self.store(first + at::ROUTE_NAME_LENGTH, name.len() as u64);
-        self.words[at::ROUTE_KEYS + row].store(key, Ordering::Release);
+        text::store(&self.0.words[first + at::ROUTE_NAME..], name);
+        self.0.store(first + at::ROUTE_NAME_LENGTH, name.len() as u64);
+        self.0.words[at::ROUTE_KEYS + row].store(key, Ordering::Release);
     }
 
     /// Shows the route of the worker's request, in case the worker dies.
     pub fn begin(&self, row: RouteRow) {
-        self.store(at::CURRENT_ROUTE, row.row as u64 + 1);
+        self.0.store(at::CURRENT_ROUTE, row.row as u64 + 1);
     }
 
     /// Returns the route of a dead worker's request.
     pub(super) fn current(&self) -> Option<RouteRow> {
-        let row = usize::try_from(self.load(at::CURRENT_ROUTE))
+        let row = usize::try_from(self.0.load(at::CURRENT_ROUTE))
             .ok()?
             .checked_sub(1)?;
         let key = (row < at::ROUTES).then(|| self.key(row))?;
@@ -126,7 +110,7 @@ impl Routes<'_> {
     /// Counts a request. `row`: `None` for a request without a known route.
     pub fn finished(&self, row: Option<RouteRow>, request: &RouteUse) {
         let row = row.filter(|row| self.has(*row));
-        let nanos = u64::try_from(request.run.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = nanos(request.run);
         let cpu = request.cpu_micros.map(|micros| micros.saturating_mul(1_000));
         let sums = [
             1,
@@ -138,21 +122,21 @@ impl Routes<'_> {
         ];
         let first = row.map_or(at::OTHER_ROUTES, |row| at::ROUTE_ROWS + row.row * at::ROUTE_WORDS);
         for (index, more) in sums.into_iter().enumerate().filter(|(_, more)| *more > 0) {
-            self.add(first + index, more);
+            self.0.add(first + index, more);
         }
-        self.store(at::CURRENT_ROUTE, 0);
+        self.0.store(at::CURRENT_ROUTE, 0);
         let Some(row) = row else { return };
-        self.add(at::ROUTE_WEIGHTS + row.row, nanos);
+        self.0.add(at::ROUTE_WEIGHTS + row.row, nanos);
         if request.is_sampled {
-            self.add(first + at::ROUTE_LOG_BLOCKED, log_blocked(request));
+            self.0.add(first + at::ROUTE_LOG_BLOCKED, log_blocked(request));
         }
         let place = bucket(nanos / 1_000) / SCALE_STEP;
         let place = place.saturating_sub(FIRST_BUCKET).min(at::ROUTE_BUCKETS - 1);
         // Two counts a word.
         let (index, shift) = (first + at::ROUTE_HISTOGRAM + place / 2, place % 2 * 32);
-        let word = self.load(index);
+        let word = self.0.load(index);
         if (word >> shift) as u32 != u32::MAX {
-            self.store(index, word.wrapping_add(1 << shift));
+            self.0.store(index, word.wrapping_add(1 << shift));
         }
     }
 
@@ -168,22 +152,20 @@ impl Routes<'_> {
 
     fn counts(&self, first: usize, is_row: bool) -> RouteCounts {
         let mut counts = RouteCounts {
-            requests: self.load(first),
-            errors: self.load(first + 1),
-            busy_ns: self.load(first + 2),
-            cpu_ns: self.load(first + 3),
-            blocked_ns: self.load(first + 4),
-            growth_kib: self.load(first + 5),
+            requests: self.0.load(first),
+            errors: self.0.load(first + 1),
+            busy_ns: self.0.load(first + 2),
+            cpu_ns: self.0.load(first + 3),
+            blocked_ns: self.0.load(first + 4),
+            growth_kib: self.0.load(first + 5),
             ..RouteCounts::default()
         };
         if is_row {
-            let words = (first + at::ROUTE_NAME..).take(at::ROUTE_NAME_BYTES / 8);
-            let bytes = words.flat_map(|index| self.load(index).to_ne_bytes());
-            let length = self.load(first + at::ROUTE_NAME_LENGTH);
-            let bytes: Vec<u8> = bytes.take(usize::try_from(length).unwrap_or(0)).collect();
+            let words = &self.0.words[first + at::ROUTE_NAME..][..at::ROUTE_NAME_BYTES / 8];
+            let bytes = text::load(words, self.0.load(first + at::ROUTE_NAME_LENGTH));
             counts.route = String::from_utf8_lossy(&bytes).into_owned();
             let buckets = (0..at::ROUTE_BUCKETS).map(|place| {
-                let word = self.load(first + at::ROUTE_HISTOGRAM + place / 2);
+                let word = self.0.load(first + at::ROUTE_HISTOGRAM + place / 2);
                 let index = (FIRST_BUCKET + place).min(BUCKETS / SCALE_STEP - 1);
                 (index as u8, u64::from((word >> (place % 2 * 32)) as u32))
             });
@@ -206,6 +188,7 @@ mod tests {
     use super::super::layout::NUMBERS_PAGES;
     use super::*;
     use forkyard_sys::shm::PAGE_WORDS;
+    use std::sync::atomic::AtomicU64;
 
     fn words() -> Vec<AtomicU64> {
         let count = NUMBERS_PAGES * PAGE_WORDS;

@@ -6,8 +6,7 @@ use super::layout::{numbers as at, slot};
 use super::numbers::Counters;
 use super::routes::{LOG_SCALE, Routes};
 use super::slot_writer::SlotWriter;
-use forkyard_base::tick::Tick;
-use std::sync::atomic::Ordering;
+use forkyard_base::tick::{Tick, nanos};
 use std::time::Duration;
 
 /// The least time between two samples of a worker, and between two measurements of its memory.
@@ -57,10 +56,6 @@ pub struct SlotSums {
     pub routes: Vec<Option<RouteSums>>,
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl SlotWriter<'_> {
     /// Whether a sample and a measurement of the memory are due.
     pub fn samples_due(&self, now: Tick) -> (bool, bool) {
@@ -100,19 +95,11 @@ impl SlotWriter<'_> {
 }
 
 impl Counters<'_> {
-    fn store(&self, index: usize, value: u64) {
-        self.words[index].store(value, Ordering::Relaxed);
-    }
-
-    fn sum(&self, index: usize) -> u64 {
-        self.words[index].load(Ordering::Relaxed)
-    }
-
     /// Counts a worker's sample.
     pub fn sampled(&self, writer: SlotWriter<'_>, sample: Sample, now: Tick) {
         let (run, queued) = writer.keep_sample(sample, now);
         for (index, more) in [(at::SAMPLED_RUN, run), (at::SAMPLED_QUEUED, queued)] {
-            self.store(index, self.sum(index).saturating_add(more));
+            self.add(index, more);
         }
     }
 
@@ -125,20 +112,20 @@ impl Counters<'_> {
 
     /// Returns the own memory of the slot's last worker with a measurement, in bytes; 0 if unknown. Untrusted.
     pub fn own_memory(&self) -> u64 {
-        self.sum(at::OWN_MEMORY)
+        self.load(at::OWN_MEMORY)
     }
 
     /// Reads the sums for the autopilot. Untrusted.
     pub fn sums(&self) -> SlotSums {
         let classes = at::REQUESTS..at::BYTES_IN;
         SlotSums {
-            requests: classes.fold(0, |sum, word| sum.saturating_add(self.sum(word))),
-            held_ns: self.sum(at::RUN_SUM),
-            cpu_ns: self.sum(at::CPU_SUM),
-            sampled_run_ns: self.sum(at::SAMPLED_RUN),
-            sampled_queued_ns: self.sum(at::SAMPLED_QUEUED),
-            memory: self.sum(at::OWN_MEMORY),
-            memory_at: Tick::from_nanos(self.sum(at::OWN_MEMORY_AT)),
+            requests: classes.fold(0, |sum, word| sum.saturating_add(self.load(word))),
+            held_ns: self.load(at::RUN_SUM),
+            cpu_ns: self.load(at::CPU_SUM),
+            sampled_run_ns: self.load(at::SAMPLED_RUN),
+            sampled_queued_ns: self.load(at::SAMPLED_QUEUED),
+            memory: self.load(at::OWN_MEMORY),
+            memory_at: Tick::from_nanos(self.load(at::OWN_MEMORY_AT)),
             routes: self.routes().sums(),
         }
     }
@@ -150,17 +137,15 @@ impl Routes<'_> {
     }
 
     fn sums_of(&self, row: usize) -> Option<RouteSums> {
-        let load = |index: usize| self.words[index].load(Ordering::Relaxed);
-        let key = |row: usize| self.words[at::ROUTE_KEYS + row].load(Ordering::Acquire);
         let first = at::ROUTE_ROWS + row * at::ROUTE_WORDS;
         let sums = RouteSums {
-            key: key(row),
-            requests: load(first),
-            busy_ns: load(first + 2),
-            cpu_ns: load(first + 3),
-            log_blocked: load(first + at::ROUTE_LOG_BLOCKED),
+            key: self.key(row),
+            requests: self.0.load(first),
+            busy_ns: self.0.load(first + 2),
+            cpu_ns: self.0.load(first + 3),
+            log_blocked: self.0.load(first + at::ROUTE_LOG_BLOCKED),
         };
-        (sums.key != 0 && sums.key == key(row)).then_some(sums)
+        (sums.key != 0 && sums.key == self.key(row)).then_some(sums)
     }
 }
 

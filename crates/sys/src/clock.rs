@@ -2,6 +2,7 @@
 
 use forkyard_base::tick::Tick;
 use nix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 /// Returns the monotonic time.
 pub fn now() -> Tick {
@@ -11,20 +12,19 @@ pub fn now() -> Tick {
     }
 }
 
+#[inline]
+fn read(clock: ClockId) -> Duration {
+    clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
+}
+
 /// Milliseconds since boot, including suspend.
 pub fn boot_millis() -> u64 {
-    match clock_gettime(ClockId::CLOCK_BOOTTIME) {
-        Ok(time) => time.tv_sec() as u64 * 1_000 + time.tv_nsec() as u64 / 1_000_000,
-        Err(_) => 0,
-    }
+    read(ClockId::CLOCK_BOOTTIME).as_millis() as u64
 }
 
 /// Seconds since 1970 (UTC).
 pub fn epoch_seconds() -> u64 {
-    match clock_gettime(ClockId::CLOCK_REALTIME) {
-        Ok(time) => time.tv_sec() as u64,
-        Err(_) => 0,
-    }
+    read(ClockId::CLOCK_REALTIME).as_secs()
 }
 
 /// Milliseconds since 1970 (UTC).
@@ -34,18 +34,12 @@ pub fn epoch_millis() -> u64 {
 
 /// Microseconds since 1970 (UTC).
 pub fn epoch_micros() -> u64 {
-    match clock_gettime(ClockId::CLOCK_REALTIME) {
-        Ok(time) => time.tv_sec() as u64 * 1_000_000 + time.tv_nsec() as u64 / 1_000,
-        Err(_) => 0,
-    }
+    read(ClockId::CLOCK_REALTIME).as_micros() as u64
 }
 
 /// CPU time of this process in microseconds. A system call.
 pub fn process_cpu_micros() -> u64 {
-    match clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID) {
-        Ok(time) => time.tv_sec() as u64 * 1_000_000 + time.tv_nsec() as u64 / 1_000,
-        Err(_) => 0,
-    }
+    read(ClockId::CLOCK_PROCESS_CPUTIME_ID).as_micros() as u64
 }
 
 /// CPU clock of another process, without its children (clock_getcpuclockid(3)).
@@ -62,10 +56,7 @@ impl ProcessClock {
 
     /// CPU time in microseconds; 0 after exit. A system call.
     pub fn micros(self) -> u64 {
-        match clock_gettime(self.0) {
-            Ok(time) => time.tv_sec() as u64 * 1_000_000 + time.tv_nsec() as u64 / 1_000,
-            Err(_) => 0,
-        }
+        read(self.0).as_micros() as u64
     }
 }
 

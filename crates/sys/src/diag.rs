@@ -83,11 +83,7 @@ pub fn unix_paths(inode: u32) -> Option<UnixPaths> {
 fn name_and_peer(inode: u32) -> Option<(Option<PathBuf>, Option<u32>)> {
     let flags = libc::NLM_F_REQUEST as u16;
     let request = unix_request(flags, u32::MAX, inode, UDIAG_SHOW_NAME | UDIAG_SHOW_PEER);
-    let netlink = netlink()?;
-    send(netlink.as_raw_fd(), &request, MsgFlags::empty()).ok()?;
-    let mut answer = [0_u8; 1024];
-    let count = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).ok()?;
-    parse_name_and_peer(answer.get(..count)?)
+    parse_name_and_peer(ask(&request, &mut [0; 1024])?)
 }
 
 fn parse_name_and_peer(answer: &[u8]) -> Option<(Option<PathBuf>, Option<u32>)> {
@@ -185,15 +181,19 @@ const UNIX_DIAG_RQLEN: u16 = 4;
 
 fn unix_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
     let inode = u32::try_from(inode(listener)?).ok()?;
-    let netlink = netlink()?;
     let request = unix_request(libc::NLM_F_REQUEST as u16, u32::MAX, inode, UDIAG_SHOW_RQLEN);
-    send(netlink.as_raw_fd(), &request, MsgFlags::empty()).ok()?;
-    let mut answer = [0_u8; 1024];
-    let count = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).ok()?;
-    parse_unix_answer(&answer[..count])
+    parse_unix_answer(ask(&request, &mut [0; 1024])?)
 }
 
-pub(super) fn netlink() -> Option<OwnedFd> {
+/// Asks the kernel about sockets, and returns what it answers at once.
+pub(super) fn ask<'a>(request: &[u8], answer: &'a mut [u8]) -> Option<&'a [u8]> {
+    let netlink = netlink()?;
+    send(netlink.as_raw_fd(), request, MsgFlags::empty()).ok()?;
+    let count = recv(netlink.as_raw_fd(), answer, MsgFlags::MSG_DONTWAIT).ok()?;
+    answer.get(..count)
+}
+
+fn netlink() -> Option<OwnedFd> {
     let (family, kind) = (AddressFamily::Netlink, SockType::Raw);
     socket(
         family,

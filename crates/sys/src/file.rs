@@ -26,6 +26,28 @@ pub fn stamp(path: &Path) -> Option<(u64, u64, i64)> {
     ))
 }
 
+/// Identity, size and time of a file; links are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileState {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl FileState {
+    /// The state of the file at this path; `None` if it can't be read.
+    pub fn of(path: &Path) -> Option<FileState> {
+        let file = std::fs::metadata(path).ok()?;
+        Some(FileState {
+            device: file.dev(),
+            inode: file.ino(),
+            bytes: file.len(),
+            modified: (file.mtime(), file.mtime_nsec()),
+        })
+    }
+}
+
 /// Returns the path without links; `None` if something on it is missing or not to be searched.
 pub fn resolved(path: &Path) -> Option<std::path::PathBuf> {
     path.canonicalize().ok()

@@ -132,19 +132,6 @@ pub fn most_descriptors() -> Result<u64> {
     Ok(soft)
 }
 
-/// Raises the soft limit on descriptors to the hard limit and returns it.
-///
-/// # Errors
-/// getrlimit(2) or setrlimit(2).
-pub fn raise_descriptors() -> Result<u64> {
-    use nix::sys::resource::getrlimit;
-    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).named("getrlimit", "RLIMIT_NOFILE")?;
-    if soft < hard {
-        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).named("setrlimit", "RLIMIT_NOFILE")?;
-    }
-    Ok(hard)
-}
-
 /// Sets the limits on open descriptors.
 ///
 /// # Errors

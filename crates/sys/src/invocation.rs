@@ -1,7 +1,7 @@
 //! How this process was started, for starting it again or starting its replacement on disk.
 
+use crate::file::FileState;
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -12,15 +12,7 @@ pub struct Invocation {
     pub path: PathBuf,
     /// Arguments, starting with the program's name.
     pub arguments: Vec<OsString>,
-    file: Option<Identity>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
+    file: Option<FileState>,
 }
 
 static INVOCATION: OnceLock<Option<Invocation>> = OnceLock::new();
@@ -30,8 +22,8 @@ pub fn remember() {
     INVOCATION.get_or_init(|| {
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let running = Path::new("/proc/self/exe");
-        let file = identity(running);
-        let is_same = |path: &PathBuf| identity(path).is_some() && identity(path) == file;
+        let file = FileState::of(running);
+        let is_same = |path: &PathBuf| FileState::of(path).is_some_and(|state| Some(state) == file);
         // The path as called, because upgrades may change a symbolic link; /proc/self/exe is its target.
         let name = arguments.first().map(PathBuf::from).unwrap_or_default();
         let called = if name.components().count() > 1 {
@@ -59,17 +51,7 @@ pub fn get() -> Option<&'static Invocation> {
 impl Invocation {
     /// Whether the executable was replaced on disk.
     pub fn is_replaced(&self) -> bool {
-        let now = identity(&self.path);
+        let now = FileState::of(&self.path);
         now.is_some() && now != self.file
     }
-}
-
-fn identity(path: &Path) -> Option<Identity> {
-    let data = std::fs::metadata(path).ok()?;
-    Some(Identity {
-        device: data.dev(),
-        inode: data.ino(),
-        bytes: data.size(),
-        modified: (data.mtime(), data.mtime_nsec()),
-    })
 }

@@ -42,6 +42,7 @@ pub mod shm;
 pub mod signal;
 pub mod socket;
 pub mod terminal;
+pub mod timeout;
 pub mod timeout_responder;
 pub mod title;
 pub mod tree;

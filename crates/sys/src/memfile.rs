@@ -145,15 +145,6 @@ impl<T> DerefMut for Placed<T> {
     }
 }
 
-/// Returns freed memory, which free(3) keeps, to the kernel.
-pub fn give_back() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: a call without arguments that matter.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

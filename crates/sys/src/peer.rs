@@ -1,11 +1,9 @@
 //! Finds the users at the other end of a local connection (sock_diag(7), SO_PEERCRED).
 
-use super::diag::{SOCK_DIAG_BY_FAMILY, half, netlink, word};
+use super::diag::{self, SOCK_DIAG_BY_FAMILY, half, word};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockaddrLike, SockaddrStorage, getpeername, getsockname, getsockopt, recv, send,
-};
+use nix::sys::socket::{AddressFamily, SockaddrLike, SockaddrStorage, getpeername, getsockname, getsockopt};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -77,11 +75,7 @@ struct SocketEntry {
 
 /// `Some(None)` if there is no such socket, `None` if the kernel can't answer.
 fn ask(local: SocketAddr, remote: SocketAddr) -> Option<Option<SocketEntry>> {
-    let netlink = netlink()?;
-    send(netlink.as_raw_fd(), &request(local, remote), MsgFlags::empty()).ok()?;
-    let mut answer = [0_u8; 1024];
-    let count = recv(netlink.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT).ok()?;
-    parse(answer.get(..count)?)
+    parse(diag::ask(&request(local, remote), &mut [0; 1024])?)
 }
 
 const NLMSG_ERROR: u16 = 2;

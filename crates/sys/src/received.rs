@@ -36,12 +36,7 @@ pub(crate) fn keep_in(place: &[AtomicU64; MOST_BYTES / 8]) {
 }
 
 pub(crate) fn forget(words: &[AtomicU64]) {
-    if words
-        .as_ptr_range()
-        .contains(&PLACE.load(Ordering::Relaxed).cast_const())
-    {
-        PLACE.store(std::ptr::null_mut(), Ordering::Release);
-    }
+    crate::sender::forget_in(&PLACE, words);
 }
 
 /// Copies the request and returns the number of its bytes. Async-signal-safe.

@@ -189,11 +189,16 @@ pub(crate) fn tell_in(place: &[AtomicU64; WORDS]) {
 }
 
 pub(crate) fn forget(words: &[AtomicU64]) {
+    forget_in(&PLACE, words);
+}
+
+/// Lets a handler forget a place that is among these words, before they are unmapped.
+pub(crate) fn forget_in(place: &AtomicPtr<AtomicU64>, words: &[AtomicU64]) {
     if words
         .as_ptr_range()
-        .contains(&PLACE.load(Ordering::Relaxed).cast_const())
+        .contains(&place.load(Ordering::Relaxed).cast_const())
     {
-        PLACE.store(std::ptr::null_mut(), Ordering::Release);
+        place.store(std::ptr::null_mut(), Ordering::Release);
     }
 }
 

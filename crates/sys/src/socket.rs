@@ -1,6 +1,7 @@
 //! Sockets: accept, read, write, wait.
 
 use super::error::{Error, Named, Result};
+use super::timeout::{millis, poll_timeout};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, SockFlag, SockaddrLike, SockaddrStorage, accept4};
@@ -195,9 +196,7 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
     let end = super::clock::now() + limit;
     loop {
         let left = end.since(super::clock::now());
-        let millis = i32::try_from(left.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-        let timeout = PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(socket.as_fd(), flags)], timeout) {
+        match poll(&mut [PollFd::new(socket.as_fd(), flags)], poll_timeout(left)) {
             Ok(count) => return Ok(count > 0),
             Err(Errno::EINTR) => {}
             Err(errno) => return Err(Error::new("poll", "", errno)),
@@ -215,9 +214,8 @@ pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration)
     };
     let mut all: Vec<libc::pollfd> = descriptors.iter().copied().map(about).collect();
     all.push(about(bell.as_raw_fd()));
-    let millis = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
     // SAFETY: pointer and length describe a slice that outlives the call.
-    let count = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, millis) };
+    let count = unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, millis(limit)) };
     if count <= 0 {
         return Vec::new();
     }
@@ -312,9 +310,7 @@ pub fn own_port(number: RawFd) -> Option<(u16, bool)> {
 /// # Errors
 /// getsockopt(2).
 pub fn listener_pid(connected: BorrowedFd<'_>) -> Result<i32> {
-    let credentials = nix::sys::socket::getsockopt(&connected, nix::sys::socket::sockopt::PeerCredentials)
-        .named("getsockopt SO_PEERCRED", "")?;
-    Ok(credentials.pid())
+    peer_process(connected).map(|(_, pid)| pid)
 }
 
 /// Returns the user that connected a unix socket (SO_PEERCRED, unix(7)).

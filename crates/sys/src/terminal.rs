@@ -1,8 +1,9 @@
 //! Terminals: their size and their input.
 
 use super::error::{Error, Result};
+use super::timeout::poll_timeout;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use std::io::IsTerminal;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -21,9 +22,8 @@ pub enum Input {
 /// # Errors
 /// poll(2).
 pub fn wait_for_input(terminal: BorrowedFd<'_>, limit: Duration) -> Result<Input> {
-    let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
     let mut watched = [PollFd::new(terminal, PollFlags::POLLIN)];
-    match poll(&mut watched, timeout) {
+    match poll(&mut watched, poll_timeout(limit)) {
         Ok(0) | Err(Errno::EINTR) => return Ok(Input::Nothing),
         Ok(_) => {}
         Err(errno) => return Err(Error::new("poll", "terminal", errno)),

@@ -54,12 +54,7 @@ pub(crate) fn count_in(word: &AtomicU64) {
 
 /// Call before these words are unmapped.
 pub(crate) fn forget(words: &[AtomicU64]) {
-    if words
-        .as_ptr_range()
-        .contains(&SENT.load(Ordering::Relaxed).cast_const())
-    {
-        SENT.store(ptr::null_mut(), Ordering::Release);
-    }
+    sender::forget_in(&SENT, words);
 }
 
 /// Sets the answer (empty if too long) while no request is armed.

@@ -11,10 +11,11 @@ use super::stderr_errors;
 use super::turns::TurnQueues;
 use forkyard_base::tick::Tick;
 use forkyard_host::listen::AcceptPause;
-use forkyard_sys::{Error, clock, socket};
+use forkyard_sys::timeout::{epoll_timeout, poll_timeout};
+use forkyard_sys::{Error, clock};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::epoll::{EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -256,14 +257,7 @@ impl Acceptor {
         if self.gauge.sample(service, self.eager, self.looked) {
             self.notifier.tell_crowded(&service.page);
         }
-        if let Some(gate) = service.page.gate() {
-            gate.begin_accept();
-        }
-        let accepted = socket::accept(service.listener.as_fd());
-        if let Some(gate) = service.page.gate().filter(|_| !matches!(accepted, Ok(Some(_)))) {
-            gate.accept_failed(accepted.is_ok(), clock::now());
-        }
-        let socket = match accepted {
+        let socket = match service.page.accept(&service.listener) {
             Ok(socket) => socket,
             Err(error) if is_short(&error) || error.errno == Errno::EINVAL => {
                 let _ = service.idle_watch.epoll().delete(&service.listener);
@@ -326,18 +320,4 @@ impl Acceptor {
         let indices = service.idle_watch.keepalive().idle_indices();
         service.idle_watch.send_away(&indices);
     }
-}
-
-pub(super) fn poll_timeout(limit: Duration) -> PollTimeout {
-    PollTimeout::try_from(millis(limit)).unwrap_or(PollTimeout::MAX)
-}
-
-pub(super) fn epoll_timeout(due: Option<Tick>) -> EpollTimeout {
-    due.map_or(EpollTimeout::NONE, |due| {
-        EpollTimeout::try_from(millis(due.since(clock::now()))).unwrap_or(EpollTimeout::MAX)
-    })
-}
-
-fn millis(duration: Duration) -> i32 {
-    i32::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
 }

@@ -6,7 +6,7 @@
 
 use super::acceptor::{
     Acceptor, BACKEND, EVENTS, EXCLUSIVE, FIRST_KEEPALIVE, LISTENER, PARKED, PROMPT, QUEUE, STOP_PIPE, TURN,
-    Work, epoll_timeout, poll_timeout,
+    Work,
 };
 use super::connection::Connection;
 use super::hand_off;
@@ -17,8 +17,8 @@ use super::service::Service;
 use super::service_order::{self, ListenQueueState, Next, Waiting};
 use super::turns::requests_only;
 use forkyard_base::tick::Tick;
-use forkyard_scoreboard::turns;
 use forkyard_sys::clock;
+use forkyard_sys::timeout::{epoll_timeout, poll_timeout};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{EpollEvent, EpollTimeout};
@@ -203,10 +203,7 @@ impl Acceptor {
 
     /// Whether it is the turn of the worker's generation. Always `true` if the pool's requests are not shared.
     pub(super) fn has_turn(&self, service: &Service, now: Tick) -> bool {
-        if self.turns.is_none() {
-            return true;
-        }
-        turns::turn(service.page.board.header()).is_none_or(|turn| turn.is_now(now))
+        self.turns.is_none() || service.page.has_turn(now)
     }
 
     /// Leaves requests to the other generation for a moment. `None`: the worker takes them now; `Some(None)`: look again.

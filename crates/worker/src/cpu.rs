@@ -78,7 +78,10 @@ impl Service {
             is_aborted: self.client_gone,
             is_timed_out: false,
         };
-        let (received, sent) = tally.take_transferred();
+        let (received, sent) = (
+            std::mem::take(&mut tally.received),
+            std::mem::take(&mut tally.sent),
+        );
         if let Some((gate, run)) = self.page.gate().zip(request.run) {
             gate.had_run(run);
         }

@@ -54,7 +54,7 @@ pub(super) struct IdleWatch {
     idle: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
     /// No thread may be started.
-    is_alone: bool,
+    pub(super) is_alone: bool,
 }
 
 impl IdleWatch {
@@ -66,7 +66,7 @@ impl IdleWatch {
         time_limit: Option<Duration>,
     ) -> nix::Result<IdleWatch> {
         let keepalive = KeepaliveSet::default();
-        let idle = keepalive.shared_idle();
+        let idle = Arc::clone(&keepalive.idle);
         let shared = Shared {
             keepalive: Mutex::new(keepalive),
             wake: Condvar::new(),
@@ -87,10 +87,6 @@ impl IdleWatch {
             thread: None,
             is_alone: false,
         })
-    }
-
-    pub(super) fn never_start(&mut self) {
-        self.is_alone = true;
     }
 
     pub(super) fn keepalive(&self) -> MutexGuard<'_, KeepaliveSet> {

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct KeepaliveSet {
     entries: Vec<KeepaliveEntry>,
     /// Also read without the set's lock. Only the worker's own thread adds connections, so 0 is exact for it.
-    idle: Arc<AtomicUsize>,
+    pub(super) idle: Arc<AtomicUsize>,
     /// Idle connections that have sent nothing.
     silent: usize,
     /// Entries without a connection.
@@ -50,10 +50,6 @@ enum KeepaliveEntry {
 impl KeepaliveSet {
     pub(super) fn idle(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn shared_idle(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.idle)
     }
 
     pub(super) fn waiting(&self) -> usize {

@@ -6,8 +6,8 @@ use super::pool_view;
 use forkyard_base::tick::Tick;
 use forkyard_scoreboard::load::Load;
 use forkyard_scoreboard::slot_writer::SlotWriter;
-use forkyard_scoreboard::{Counters, Counting, Gate, Reader, Slot, header};
-use forkyard_sys::{Error, clock};
+use forkyard_scoreboard::{Counters, Counting, Gate, Reader, Slot, header, turns};
+use forkyard_sys::{Error, clock, socket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -54,6 +54,24 @@ impl Page {
     }
 
     /// Shows a worker with one request at a time as busy.
+    /// Whether it is the turn of the worker's generation.
+    pub(super) fn has_turn(&self, now: Tick) -> bool {
+        turns::turn(self.board.header()).is_none_or(|turn| turn.is_now(now))
+    }
+
+    /// Accepts a connection through the gate; `None`: there is none.
+    #[inline]
+    pub(super) fn accept(&self, listener: &OwnedFd) -> Result<Option<OwnedFd>, Error> {
+        if let Some(gate) = self.gate() {
+            gate.begin_accept();
+        }
+        let accepted = socket::accept(listener.as_fd());
+        if let Some(gate) = self.gate().filter(|_| !matches!(accepted, Ok(Some(_)))) {
+            gate.accept_failed(accepted.is_ok(), clock::now());
+        }
+        accepted
+    }
+
     pub(super) fn accepted(&self, now: Tick) {
         self.writer().accepted(now);
         self.begin_busy(now);

@@ -2,10 +2,10 @@
 
 use super::request::{ClientGone, Request};
 use forkyard_sys::socket::PEER_CLOSED;
+use forkyard_sys::timeout::wait_for_one;
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
 
 const PIECE_BYTES: usize = 64 * 1024;
 
@@ -130,18 +130,8 @@ fn wait(request: &Request<'_>, peer: &Peer, body: &Body) -> Result<Ready, Stop> 
     let input = input.map(|fd| push(PollFd::new(fd.as_fd(), PollFlags::POLLOUT)));
     let errors = peer.errors.as_ref();
     let errors = errors.map(|fd| push(PollFd::new(fd.as_fd(), PollFlags::POLLIN)));
-    let limit = if wants_body {
-        Some(request.client_timeout())
-    } else {
-        None
-    };
-    let count = loop {
-        match poll(&mut about, limit.map_or(PollTimeout::NONE, timeout)) {
-            Ok(count) => break count,
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(Stop::Failed(errno)),
-        }
-    };
+    let limit = wants_body.then(|| request.client_timeout());
+    let count = wait_for_one(&mut about, limit).map_err(Stop::Failed)?;
     if count == 0 {
         return Err(Stop::ClientSilent);
     }
@@ -156,10 +146,6 @@ fn wait(request: &Request<'_>, peer: &Peer, body: &Body) -> Result<Ready, Stop> 
         return Err(Stop::ClientGone);
     }
     Ok(ready)
-}
-
-fn timeout(limit: Duration) -> PollTimeout {
-    PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
 }
 
 fn take(fd: &OwnedFd, buffer: &mut [u8]) -> Option<usize> {

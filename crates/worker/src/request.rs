@@ -62,17 +62,17 @@ impl<'w> Request<'w> {
     /// Whether a script, after resolving links, is a file outside of the generation's release and of `release_shared`,
     /// although it is named there. It must not run.
     pub fn leads_out(&self, script: &[u8]) -> bool {
-        self.service.leads_out(script)
+        self.service.release.leads_out(script)
     }
 
     /// Whether the runtime should name the files that this request includes: one of the worker's first in a release.
     pub fn looks_at_files(&mut self) -> bool {
-        self.service.looks_at_files()
+        self.service.release.looks_at_files()
     }
 
     /// Takes a file that the request has included, without links.
     pub fn included(&self, file: &[u8]) {
-        self.service.included(file);
+        self.service.release.included(file, &self.service.page);
     }
 
     /// Shows the request in the scoreboard.
@@ -87,7 +87,7 @@ impl<'w> Request<'w> {
 
     /// Enters a stage: INFO, EXECUTING or END. The worker's loop enters the others.
     pub fn set_stage(&mut self, stage: RequestStage) {
-        let is_over = self.service.is_finished() && stage != RequestStage::End;
+        let is_over = self.service.finished && stage != RequestStage::End;
         if matches!(
             stage,
             RequestStage::Info | RequestStage::Executing | RequestStage::End
@@ -295,7 +295,7 @@ impl<'w> Request<'w> {
 
     /// Whether the answer has ended.
     pub fn is_finished(&self) -> bool {
-        self.service.is_finished()
+        self.service.finished
     }
 
     pub(super) fn service(&self) -> &Service {

@@ -61,7 +61,7 @@ impl Worker {
     /// Passes connections to siblings before each request, so that no thread is needed.
     pub fn lets_go_of_connections(&mut self) {
         self.releases = true;
-        self.service.idle_watch.never_start();
+        self.service.idle_watch.is_alone = true;
     }
 
     /// Ends the current request; held connections can then be carried over. Returns false if the process must exit

@@ -101,10 +101,10 @@ pub(super) enum WorkerPhase {
 /// Whether workers may leave new connections to siblings. Not if the master forks for waiting connections.
 fn may_leave_connections(pool: &Pool) -> bool {
     let has_siblings = pool.pm.max_children() > 1;
-    let forks_for_connections = match pool.pm {
-        ProcessManager::Static { .. } | ProcessManager::Dynamic { .. } => false,
-        ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. } => true,
-    };
+    let forks_for_connections = matches!(
+        pool.pm,
+        ProcessManager::Ondemand { .. } | ProcessManager::Ordered { .. }
+    );
     pool.serving.wait_for_cpu && has_siblings && !forks_for_connections
 }
 
@@ -279,11 +279,7 @@ impl Worker {
     pub fn exit_code(&self) -> i32 {
         match self.phase {
             WorkerPhase::Ended(code) => code,
-            WorkerPhase::Waiting
-            | WorkerPhase::Connection
-            | WorkerPhase::Request
-            | WorkerPhase::Aside
-            | WorkerPhase::Working => EXIT_SOFTWARE,
+            _ => EXIT_SOFTWARE,
         }
     }
 
@@ -371,7 +367,7 @@ impl Worker {
     /// Answers a request that must not begin.
     fn is_dead(&mut self) -> bool {
         let lanes = self.acceptor.lanes.as_deref_mut();
-        let is_refused = lanes.is_some_and(LaneQueues::take_is_refused);
+        let is_refused = lanes.is_some_and(|lanes| std::mem::take(&mut lanes.is_refused));
         let low = self.acceptor.lanes.as_deref().filter(|lanes| lanes.is_low());
         let dead = match self.service.judge(low) {
             None if is_refused => Some(Dead::Overload),

@@ -62,22 +62,13 @@ pub fn unused(
         start: started as i64,
         now: clock::epoch_seconds() as i64,
         utc_offset_s: clock::utc_offset_seconds(),
-        accepted: 0,
         listen_queue: ListenQueue {
             current: queue.current,
             max: queue.current,
             len: queue.limit,
         },
-        idle: 0,
-        active: 0,
-        total: 0,
-        max_active: 0,
-        max_children_reached: 0,
-        slow: 0,
         memory_peak: has_peak.then_some(0),
-        in_flight: None,
-        quiet: 0,
-        workers: Vec::new(),
+        ..Snapshot::default()
     }
 }
 

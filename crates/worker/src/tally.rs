@@ -44,11 +44,6 @@ impl Tally {
         self.ended = None;
         self.answer = AnswerStatus::Nothing;
     }
-
-    /// Returns the bytes received and sent since the last call.
-    pub(super) fn take_transferred(&mut self) -> (u64, u64) {
-        (std::mem::take(&mut self.received), std::mem::take(&mut self.sent))
-    }
 }
 
 impl Service {
@@ -145,7 +140,7 @@ impl AnswerStatus {
             }
             AnswerStatus::Head(head) => {
                 head.take(bytes);
-                if head.is_over() {
+                if head.is_over {
                     *self = AnswerStatus::Known(head.status());
                 }
             }

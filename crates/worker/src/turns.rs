@@ -4,10 +4,11 @@
 //! connection to it for a moment. It sends a request on a kept connection to the other generation's turn queue, and takes
 //! the request back if no worker there took it. No request waits for longer than this moment.
 
-use super::acceptor::{FIRST_KEEPALIVE, LISTENER, poll_timeout};
+use super::acceptor::{FIRST_KEEPALIVE, LISTENER};
 use super::context::GenerationContext;
 use forkyard_sys::fd::send_with;
 use forkyard_sys::socket::{Readiness, wait};
+use forkyard_sys::timeout::poll_timeout;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::EpollEvent;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

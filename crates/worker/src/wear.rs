@@ -14,7 +14,7 @@ const REQUESTS_A_LOOK: u64 = 16;
 pub(super) struct Wear {
     pub(super) served: u64,
     /// Requests until the worker exits.
-    most: Option<u64>,
+    pub(super) most: Option<u64>,
     /// Requests between its offers to become a preloader.
     refork_at: Option<u64>,
     pub(super) scale: Option<Scale>,
@@ -40,11 +40,6 @@ impl Wear {
             counts_memory: matches!(pool.application, Application::Wrapped(_)),
             peak_bytes: 0,
         }
-    }
-
-    /// The worker has no limit of requests: its program has.
-    pub(super) fn leave_requests_to_program(&mut self) {
-        self.most = None;
     }
 
     /// Whether the worker may become a preloader: after each `refork_at` requests.

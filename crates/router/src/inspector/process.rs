@@ -9,6 +9,7 @@ use forkyard_protocol::reason::Reason;
 use forkyard_sys::fd::{receive_with, set_nonblocking, socket_pair};
 use forkyard_sys::identity::{self, Identity};
 use forkyard_sys::socket::{self, Progress};
+use forkyard_sys::timeout::poll_timeout;
 use forkyard_sys::{Error, clock, pidfd, process, rights};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -175,13 +176,8 @@ impl Inspector {
             sources.push(PollSource::Heartbeat);
             polled.push(PollFd::new(heartbeat.as_fd(), PollFlags::POLLIN));
         }
-        let timeout = match self.queue.next_deadline() {
-            None => PollTimeout::NONE,
-            Some(deadline) => {
-                let left = deadline.since(clock::now()).as_micros().div_ceil(1000);
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-        };
+        let due = self.queue.next_deadline();
+        let timeout = due.map_or(PollTimeout::NONE, |due| poll_timeout(due.since(clock::now())));
         match poll(&mut polled, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(Error::new("poll", "", errno)),

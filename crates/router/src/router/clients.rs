@@ -25,7 +25,7 @@ pub(super) struct Clients {
     pub(super) accepted: u64,
     /// An early timer is set again, so it need not move with each request.
     timers: Timers<u64>,
-    memory: Memory,
+    pub(super) memory: Memory,
     users: UserShares,
     /// Connections that may have unread input.
     pub(super) ready: Vec<u64>,
@@ -200,11 +200,6 @@ impl Clients {
             false => return None,
         };
         Some((id, self.memory.says()))
-    }
-
-    /// Whether to return memory to the kernel.
-    pub(super) fn gives_memory_back(&mut self) -> bool {
-        self.memory.gives_back()
     }
 
     /// Counts a connection for its application's user. Returns `false` if the user has too many. `shares`: several users

@@ -20,7 +20,8 @@ use forkyard_base::tick::Tick;
 use forkyard_core::applications::event::Event;
 use forkyard_host::listen::may_connect;
 use forkyard_protocol::router::ToMaster;
-use forkyard_sys::memfile::give_back;
+use forkyard_sys::heap;
+use forkyard_sys::timeout::epoll_timeout;
 use forkyard_sys::{Error, clock, identity};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollTimeout};
@@ -198,13 +199,7 @@ impl Router {
             self.inspections.next_deadline(),
             self.refused.next_deadline(),
         ];
-        match first.into_iter().flatten().min() {
-            None => EpollTimeout::NONE,
-            Some(due) => {
-                let millis = due.since(clock::now()).as_micros().div_ceil(1000);
-                EpollTimeout::try_from(i32::try_from(millis).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)
-            }
-        }
+        epoll_timeout(first.into_iter().flatten().min())
     }
 
     fn expire(&mut self) {
@@ -212,8 +207,8 @@ impl Router {
         while let Some(id) = self.clients.take_late(now) {
             self.late(id);
         }
-        while let Some(number) = self.instances.take_overdue(now) {
-            self.kill(number);
+        while let Some(number) = self.instances.ended.take_due(now) {
+            self.stop(number, true);
         }
         if self.pool.core.next_deadline().is_some_and(|due| due <= now) {
             self.tell(Event::Deadline);
@@ -222,8 +217,8 @@ impl Router {
         self.forget_applications();
         self.inspections.end_lines(self.settings.name(), now);
         self.acceptor.end_pause(&self.epoll, now);
-        if self.clients.gives_memory_back() {
-            give_back();
+        if self.clients.memory.gives_back() {
+            heap::trim();
         }
     }
 

@@ -67,7 +67,7 @@ pub(super) struct Instances {
     /// Those of an earlier router, until the master has named all.
     pub(super) running: Vec<(Instance, OwnedFd)>,
     /// When to kill instances with a closed channel.
-    ended: Timers<u64>,
+    pub(super) ended: Timers<u64>,
 }
 
 impl Instances {
@@ -138,11 +138,6 @@ impl Instances {
 
     pub(super) fn next_deadline(&self) -> Option<Tick> {
         self.ended.next()
-    }
-
-    /// Takes an instance that should have exited.
-    pub(super) fn take_overdue(&mut self, now: Tick) -> Option<u64> {
-        self.ended.take_due(now)
     }
 
     /// Sends a message. Returns `None` if the instance is gone.

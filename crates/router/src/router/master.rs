@@ -11,7 +11,7 @@ use forkyard_config::Pool;
 use forkyard_core::applications::Options;
 use forkyard_core::applications::action::{Notice, Trouble};
 use forkyard_core::applications::event::{Adopted, Event, InstanceId};
-use forkyard_protocol::router::{ToMaster, ToRouter};
+use forkyard_protocol::router::ToRouter;
 use nix::sys::epoll::EpollFlags;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -52,10 +52,7 @@ impl Router {
             ToRouter::Up(instance) => match descriptors.next() {
                 Some(channel) => self.is_up(instance, channel, None),
                 // The descriptor was lost because this process has too many open.
-                None => self.master.say(&ToMaster::Stop {
-                    instance: instance.instance,
-                    kill: true,
-                }),
+                None => self.stop(instance.instance, true),
             },
             ToRouter::Failed {
                 instance,
@@ -169,7 +166,7 @@ impl Router {
             return;
         };
         if let (Some(known), Some(origin)) = (&inspected.known, &inspected.origin) {
-            self.found_origin(&known.name, origin);
+            self.outdate(&known.name, |now| now != origin);
         }
         let mut waiting = inspected.waiting;
         waiting.retain(|who| ![MEMBER, STARTER].contains(who));

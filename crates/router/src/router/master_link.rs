@@ -30,7 +30,7 @@ enum LinkState {
 pub(super) struct MasterLink {
     socket: OwnedFd,
     heartbeat: Option<OwnedFd>,
-    outbox: VecDeque<Vec<u8>>,
+    pub(super) outbox: VecDeque<Vec<u8>>,
     state: LinkState,
 }
 
@@ -75,11 +75,6 @@ impl MasterLink {
             Ok(message) => self.outbox.push_back(message),
             Err(error) => log::error!("can't send to the master: {error}"),
         }
-    }
-
-    /// Whether all messages so far are sent.
-    pub(super) fn is_heard(&self) -> bool {
-        self.outbox.is_empty()
     }
 
     /// Sends queued messages. Returns `MasterGone` once, if the master has exited.

@@ -48,10 +48,7 @@ impl Router {
                     restarts,
                 });
             }
-            Action::Stop(id, force) => self.master.say(&ToMaster::Stop {
-                instance: id.0,
-                kill: force == Force::Kill,
-            }),
+            Action::Stop(id, force) => self.stop(id.0, force == Force::Kill),
             Action::CheckOut(session, id) => self.check_out(session, id.0),
             Action::Refuse(session, refusal) => self.refused(session, refusal),
             Action::Lost { session, began } => self.lost(session, began),
@@ -231,10 +228,7 @@ impl Router {
         );
         if let Err(errno) = added {
             log::error!("can't watch an instance: epoll_ctl: {errno}");
-            return self.master.say(&ToMaster::Stop {
-                instance: number,
-                kill: false,
-            });
+            return self.stop(number, false);
         }
         if adopted.is_some() {
             self.instances.tell(number, ToWorker::Where);
@@ -244,12 +238,8 @@ impl Router {
         }
     }
 
-    /// Retires instances whose origin differs from the current one.
-    pub(super) fn found_origin(&mut self, name: &Arc<str>, origin: &Origin) {
-        self.outdate(name, |known| known != origin);
-    }
-
-    fn outdate(&mut self, name: &Arc<str>, is_other: impl Fn(&Origin) -> bool) {
+    /// Retires instances whose origin is another.
+    pub(super) fn outdate(&mut self, name: &Arc<str>, is_other: impl Fn(&Origin) -> bool) {
         if self.instances.outdate(name, is_other) {
             log::warn!(
                 "[pool {}] {name} is another directory now, or has another owner; its instances retire",
@@ -314,15 +304,15 @@ impl Router {
             self.settings.name()
         );
         self.instances.channel_ended(number, &self.epoll, self.now);
-        self.kill(number);
+        self.stop(number, true);
     }
 
-    /// Asks the master to kill an instance, or waits for its exit. The instance keeps its place until then. Otherwise a
-    /// process that only closes its channel would make room for another.
-    pub(super) fn kill(&mut self, number: u64) {
+    /// Asks the master to end an instance, which keeps its place until its exit. Otherwise a process that only closes
+    /// its channel would make room for another.
+    pub(super) fn stop(&mut self, number: u64, kill: bool) {
         self.master.say(&ToMaster::Stop {
             instance: number,
-            kill: true,
+            kill,
         });
     }
 

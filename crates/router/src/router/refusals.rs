@@ -74,7 +74,7 @@ impl Router {
             return;
         }
         // A master that does not listen gets one message later.
-        match self.master.is_heard() || at_once {
+        match self.master.outbox.is_empty() || at_once {
             true => {
                 let counts = std::mem::take(&mut self.refused.counts);
                 self.master.say(&ToMaster::Refused(counts));

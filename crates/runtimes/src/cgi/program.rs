@@ -207,13 +207,9 @@ impl Sink for CgiAnswer<'_> {
     }
 
     fn errors(&mut self, request: &mut Request<'_>, bytes: &[u8]) {
-        self.complaints.hold(bytes);
-        if self.head.is_none() {
-            self.complaints.let_go(request);
-        }
-        if request.catches_output() {
-            self.complaints.log(bytes, &self.script.to_string_lossy());
-        }
+        let program = self.script.to_string_lossy();
+        self.complaints
+            .take(bytes, request, self.head.is_none(), &program);
     }
 }
 

@@ -9,9 +9,10 @@ use forkyard_base::tick::Tick;
 use forkyard_sys::clock;
 use forkyard_sys::fd::unread_by_peer;
 use forkyard_sys::socket::{PEER_CLOSED, Progress, receive};
+use forkyard_sys::timeout::{poll_timeout, wait_for_one};
 use forkyard_worker::{ClientGone, Request};
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::{PollFd, PollFlags, poll};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -238,13 +239,7 @@ impl Exchange {
     }
 
     fn complain(&self, request: &mut Request<'_>, complaints: &mut Complaints, bytes: &[u8]) {
-        complaints.hold(bytes);
-        if self.heard == Heard::Body {
-            complaints.let_go(request);
-        }
-        if request.catches_output() {
-            complaints.log(bytes, super::supervisor::NAME);
-        }
+        complaints.take(bytes, request, self.heard == Heard::Body, super::supervisor::NAME);
     }
 
     fn wait(
@@ -277,14 +272,7 @@ impl Exchange {
         let due = due.map(|due| due.since(clock::now()));
         let timeout_of_client = wants_body.then(|| request.client_timeout());
         let limit = timeout_of_client.into_iter().chain(due).min();
-        let limit = limit.map_or(PollTimeout::NONE, timeout);
-        let count = loop {
-            match poll(&mut about, limit) {
-                Ok(count) => break count,
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        };
+        let count = wait_for_one(&mut about, limit)?;
         let is = |index: usize| about[index].any().unwrap_or(true);
         Ok((count > 0).then(|| Ready {
             client: client.is_some_and(is),
@@ -302,10 +290,5 @@ pub(super) fn wait_for(sources: &[BorrowedFd<'_>], limit: Duration) -> bool {
         .iter()
         .map(|source| PollFd::new(*source, PollFlags::POLLIN))
         .collect();
-    poll(&mut about, timeout(limit)).is_ok_and(|count| count > 0)
-}
-
-fn timeout(limit: Duration) -> PollTimeout {
-    let millis = i32::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
-    PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)
+    poll(&mut about, poll_timeout(limit)).is_ok_and(|count| count > 0)
 }

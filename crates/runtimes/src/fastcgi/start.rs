@@ -20,7 +20,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct ProgramStart {
     attempt: Attempt,
     program: RunningProgram,
-    oom_kills: u64,
+    pub(super) oom_kills: u64,
     probe: Option<Probe>,
     next: Tick,
 }
@@ -110,10 +110,6 @@ impl ProgramStart {
             return self.fail(Fall::Timeout);
         }
         ProgramProgress::Pending(self)
-    }
-
-    pub(super) fn oom_kills(&self) -> u64 {
-        self.oom_kills
     }
 
     pub(super) fn pid(&self) -> i32 {

@@ -141,7 +141,7 @@ impl Supervisor {
         if self.life == Life::Absent && self.last.is_none() {
             let progress = match self.start() {
                 ProgramProgress::Pending(start) => {
-                    self.oom_kills = start.oom_kills();
+                    self.oom_kills = start.oom_kills;
                     start.trust()
                 }
                 other => other,
@@ -261,7 +261,7 @@ impl Supervisor {
     fn follow(&mut self, progress: ProgramProgress) {
         match progress {
             ProgramProgress::Pending(start) => {
-                self.oom_kills = start.oom_kills();
+                self.oom_kills = start.oom_kills;
                 self.start = Some(start);
             }
             ProgramProgress::Up(program, attempt, connection) => {

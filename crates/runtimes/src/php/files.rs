@@ -5,11 +5,11 @@
 
 use super::settings::{php_ini_directories, usual_directories};
 use forkyard_config::Php;
+use forkyard_sys::file::FileState;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const MOST_FILES: usize = 1000;
@@ -231,28 +231,6 @@ impl FingerprintCache {
         let fingerprint = Fingerprint(hasher.finish());
         self.paths.insert(path.to_owned(), fingerprint);
         fingerprint
-    }
-}
-
-/// Identity, size and time of a file; links are followed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FileState {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-}
-
-impl FileState {
-    /// The state of the file at this path; `None` if it can't be read.
-    pub fn of(path: &Path) -> Option<FileState> {
-        let file = std::fs::metadata(path).ok()?;
-        Some(FileState {
-            device: file.dev(),
-            inode: file.ino(),
-            bytes: file.len(),
-            modified: (file.mtime(), file.mtime_nsec()),
-        })
     }
 }
 

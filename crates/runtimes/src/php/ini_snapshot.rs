@@ -4,7 +4,8 @@
 //! process receives the remembered text. Changes to programs and libraries are only detected: package managers replace
 //! them atomically, and the files of one PHP version fit together.
 
-use super::files::{self, FileState, Fingerprint, FingerprintCache, Origin, in_directory};
+use super::files::{self, Fingerprint, FingerprintCache, Origin, in_directory};
+use forkyard_sys::file::FileState;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -2,6 +2,7 @@
 
 use crate::php::protocol::Answer;
 use forkyard_base::tick::Tick;
+use forkyard_sys::timeout::poll_timeout;
 use forkyard_sys::{self as sys, clock, fd};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -67,11 +68,7 @@ impl Socket {
         if self.buffer.contains(&b'\n') {
             return Ok(true);
         }
-        let timeout = match until {
-            Some(until) => PollTimeout::try_from(until.since(clock::now()) + Duration::from_millis(1))
-                .unwrap_or(PollTimeout::MAX),
-            None => PollTimeout::NONE,
-        };
+        let timeout = until.map_or(PollTimeout::NONE, |until| poll_timeout(until.since(clock::now())));
         let mut both = [
             PollFd::new(self.fd.as_fd(), PollFlags::POLLIN),
             PollFd::new(other, PollFlags::POLLIN),

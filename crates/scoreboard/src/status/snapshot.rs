@@ -1,7 +1,7 @@
 //! Content of a status page.
 
 /// State of a pool.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
     /// The pool's name.
     pub pool: String,

@@ -52,7 +52,7 @@ impl Search {
         }
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         let (mut found, mut others) = (Vec::new(), Vec::new());
-        for pid in self.next_part(|| children(own), |pid| pid == session || is_known(pid)) {
+        for pid in self.next_part(|| process::children(own), |pid| pid == session || is_known(pid)) {
             // Open the descriptor first. If the process is still alive afterwards, the data below is its own.
             let Ok(process) = pidfd::open(pid) else { continue };
             match process::stat(pid) {
@@ -143,31 +143,11 @@ pub(super) fn ports(pid: i32, mark: &[u8]) -> BTreeSet<u16> {
 }
 
 fn members(pid: i32, mark: &[u8]) -> Vec<i32> {
-    let mut family = vec![pid];
-    let mut index = 0;
-    while let Some(member) = family.get(index).copied() {
-        index += 1;
-        if family.len() < MOST_PROCESSES {
-            family.extend(children(member));
-        }
-    }
+    let mut family = process::family(pid, MOST_PROCESSES);
     let own = i32::try_from(std::process::id()).unwrap_or(0);
-    let orphans = children(own).into_iter().filter(|child| *child != pid);
+    let orphans = process::children(own).into_iter().filter(|child| *child != pid);
     family.extend(orphans.filter(|child| is_marked(*child, mark)));
     family
-}
-
-fn children(pid: i32) -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    let files = tasks
-        .map_while(Result::ok)
-        .map(|task| task.path().join("children"));
-    let texts = files.filter_map(|file| fs::read_to_string(file).ok());
-    let texts: Vec<String> = texts.collect();
-    let pids = texts.iter().flat_map(|text| text.split_whitespace());
-    pids.filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// May block forever.

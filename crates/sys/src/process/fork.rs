@@ -26,20 +26,23 @@ pub enum Side {
 /// # Errors
 /// fork(2).
 pub unsafe fn fork() -> Result<Side> {
+    with_signals_blocked(|| {
+        // SAFETY: the caller's promise.
+        Ok(match unsafe { nix::unistd::fork() }.named("fork", "")? {
+            ForkResult::Child => Side::Child,
+            ForkResult::Parent { child } => Side::Parent(child.as_raw()),
+        })
+    })
+}
+
+/// Forks with all signals blocked; restores the mask of all but the new process.
+fn with_signals_blocked(fork: impl FnOnce() -> Result<Side>) -> Result<Side> {
     let mask = signal::block_all();
-    // SAFETY: the caller's promise.
-    let result = unsafe { nix::unistd::fork() };
-    match result {
-        Ok(ForkResult::Child) => Ok(Side::Child),
-        Ok(ForkResult::Parent { child }) => {
-            signal::restore(&mask);
-            Ok(Side::Parent(child.as_raw()))
-        }
-        Err(errno) => {
-            signal::restore(&mask);
-            Err(Error::new("fork", "", errno))
-        }
+    let side = fork();
+    if !matches!(side, Ok(Side::Child)) {
+        signal::restore(&mask);
     }
+    side
 }
 
 /// Forks a child that runs `child` with the descriptors in `keep` and default signal handlers, and exits with its
@@ -73,28 +76,16 @@ pub fn fork_child(keep: &[RawFd], child: impl FnOnce() -> i32) -> Result<i32> {
 /// # Safety
 /// As [`fork`]. No fork handlers run (pthread_atfork(3)).
 pub unsafe fn fork_sibling() -> Result<Side> {
-    let mask = signal::block_all();
-    // SAFETY: the caller's promise; the arguments request a plain copy, as fork(2) does.
-    let pid = unsafe { clone_parent() };
-    match pid {
-        Ok(0) => Ok(Side::Child),
-        Ok(pid) => {
-            signal::restore(&mask);
-            Ok(Side::Parent(pid))
-        }
-        Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL) => {
+    with_signals_blocked(|| {
+        // SAFETY: the caller's promise; the arguments request a plain copy, as fork(2) does.
+        match unsafe { clone_parent() } {
+            Ok(0) => Ok(Side::Child),
+            Ok(pid) => Ok(Side::Parent(pid)),
             // SAFETY: the caller's promise.
-            let side = unsafe { older_sibling() };
-            if !matches!(side, Ok(Side::Child)) {
-                signal::restore(&mask);
-            }
-            side
+            Err(Errno::ENOSYS | Errno::EPERM | Errno::EINVAL) => unsafe { older_sibling() },
+            Err(errno) => Err(Error::new("clone3", "CLONE_PARENT", errno)),
         }
-        Err(errno) => {
-            signal::restore(&mask);
-            Err(Error::new("clone3", "CLONE_PARENT", errno))
-        }
-    }
+    })
 }
 
 /// Forks a sibling by a double fork(2), so that the libraries' handlers (pthread_atfork(3)) run, as memory allocators
@@ -106,30 +97,14 @@ pub unsafe fn fork_sibling() -> Result<Side> {
 /// # Errors
 /// fork(2), or the calls for a pipe.
 pub unsafe fn fork_sibling_with_handlers() -> Result<Side> {
-    let mask = signal::block_all();
     // SAFETY: the caller's promise.
-    let side = unsafe { fork_twice() };
-    if !matches!(side, Ok(Side::Child)) {
-        signal::restore(&mask);
-    }
-    side
+    with_signals_blocked(|| unsafe { fork_twice() })
 }
 
 unsafe fn clone_parent() -> nix::Result<i32> {
-    // 0, or the child would inherit the caller's SIGCHLD.
-    let mut arguments: libc::clone_args = libc::clone_args {
-        flags: libc::CLONE_PARENT as u64,
-        pidfd: 0,
-        child_tid: 0,
-        parent_tid: 0,
-        exit_signal: 0,
-        stack: 0,
-        stack_size: 0,
-        tls: 0,
-        set_tid: 0,
-        set_tid_size: 0,
-        cgroup: 0,
-    };
+    // SAFETY: integers, for which 0 is valid. The exit signal is 0, or the child would inherit the caller's SIGCHLD.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = libc::CLONE_PARENT as u64;
     // SAFETY: without a stack the child continues on a copy of this one, as after fork(2).
     let result = unsafe {
         libc::syscall(

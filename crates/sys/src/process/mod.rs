@@ -127,28 +127,33 @@ fn pages_of(statm: &File, field: usize) -> Option<u64> {
 
 /// PSS of a process and its descendants, as far as known.
 pub fn family_memory_bytes(pid: i32) -> u64 {
-    family(pid, |member| proportional_memory_bytes(Some(member)))
+    bytes_of_family(pid, |member| proportional_memory_bytes(Some(member)))
 }
 
 /// RSS of a process and its descendants; faster than [`family_memory_bytes`].
 pub fn family_resident_bytes(pid: i32) -> u64 {
-    family(pid, |member| resident_bytes(&open_statm(Some(member))?))
+    bytes_of_family(pid, |member| resident_bytes(&open_statm(Some(member))?))
 }
 
-fn family(pid: i32, bytes_of: impl Fn(i32) -> Option<u64>) -> u64 {
+fn bytes_of_family(pid: i32, bytes_of: impl Fn(i32) -> Option<u64>) -> u64 {
+    let family = family(pid, MOST_OF_A_FAMILY).into_iter();
+    family.filter_map(bytes_of).fold(0, u64::saturating_add)
+}
+
+/// Returns a process and its descendants, at most `most`.
+pub fn family(pid: i32, most: usize) -> Vec<i32> {
     let mut family = vec![pid];
     let mut at = 0;
-    let mut bytes = 0u64;
     while let Some(member) = family.get(at).copied() {
         at += 1;
-        bytes = bytes.saturating_add(bytes_of(member).unwrap_or(0));
-        let room = MOST_OF_A_FAMILY.saturating_sub(family.len());
+        let room = most.saturating_sub(family.len());
         family.extend(children(member).into_iter().take(room));
     }
-    bytes
+    family
 }
 
-fn children(pid: i32) -> Vec<i32> {
+/// Returns a process's children.
+pub fn children(pid: i32) -> Vec<i32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()

@@ -5,7 +5,7 @@ const HEAD_BYTES: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct AnswerHead {
     bytes: Vec<u8>,
-    is_over: bool,
+    pub(crate) is_over: bool,
 }
 
 impl AnswerHead {
@@ -35,11 +35,6 @@ impl AnswerHead {
             }
         }
         self.is_over = self.bytes.len() >= HEAD_BYTES;
-    }
-
-    /// Whether the whole head has come, or too much to be one.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over
     }
 
     fn lines(&self) -> impl Iterator<Item = &[u8]> {

@@ -11,8 +11,7 @@ use super::state::WorkerState;
 use crate::pool_view;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
-use forkyard_sys::clock;
-use forkyard_sys::socket::{Readiness, accept, wait};
+use forkyard_sys::socket::{Readiness, wait};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -107,7 +106,7 @@ impl WorkerState {
         if self.accepting.gauge.sample_beside_many(listener, &self.page, now) {
             self.notifier.tell_crowded(&self.page);
         }
-        let socket = match self.accept() {
+        let socket = match self.page.accept(&self.sources.listener) {
             Ok(Some(socket)) => {
                 if insists {
                     self.accepting.was_let_down(now);
@@ -129,18 +128,6 @@ impl WorkerState {
         };
         self.admit(socket, now);
         true
-    }
-
-    /// Accepts a connection and counts it.
-    fn accept(&self) -> forkyard_sys::Result<Option<OwnedFd>> {
-        if let Some(gate) = self.page.gate() {
-            gate.begin_accept();
-        }
-        let accepted = accept(self.sources.listener.as_fd());
-        if let Some(gate) = self.page.gate().filter(|_| !matches!(accepted, Ok(Some(_)))) {
-            gate.accept_failed(accepted.is_ok(), clock::now());
-        }
-        accepted
     }
 
     fn admit(&mut self, socket: OwnedFd, now: Tick) {
@@ -200,7 +187,7 @@ impl WorkerState {
             return;
         }
         for _ in 0..AT_ONCE {
-            let Ok(Some(socket)) = self.accept() else {
+            let Ok(Some(socket)) = self.page.accept(&self.sources.listener) else {
                 break;
             };
             self.admit(socket, now);

@@ -18,7 +18,7 @@ pub(super) struct Clients {
     #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
     spare: Vec<Box<Connection<Tick>>>,
     #[expect(clippy::vec_box, reason = "the same boxes come from and go to the indices")]
-    spare_outputs: Vec<Box<Output>>,
+    pub(super) spare_outputs: Vec<Box<Output>>,
 }
 
 impl Index<usize> for Clients {
@@ -79,10 +79,6 @@ impl Clients {
     /// A connection of an earlier client.
     pub(super) fn spare(&mut self) -> Option<Box<Connection<Tick>>> {
         self.spare.pop()
-    }
-
-    pub(super) fn spare_output(&mut self) -> Option<Box<Output>> {
-        self.spare_outputs.pop()
     }
 
     pub(super) fn keep_output(&mut self, mut output: Box<Output>) {

@@ -31,15 +31,17 @@ pub(super) struct Dispatch {
 impl Dispatch {
     pub(super) fn give(&mut self, token: u64, params: &Params, body: &[u8], is_whole: bool) {
         self.given += 1;
-        let mut record = Events::in_memory(self.spare.pop().unwrap_or_default());
+        let bytes = self.spare.pop().unwrap_or_default();
+        let mut record = Events { bytes };
         record.request(token, params, body, is_whole);
-        self.requests.push_back((token, record.into_bytes()));
+        self.requests.push_back((token, record.bytes));
     }
 
     pub(super) fn take(&mut self, memory: &mut Vec<u8>) -> Option<u64> {
         let (token, record) = self.requests.pop_front()?;
-        let used = std::mem::replace(memory, record);
+        let mut used = std::mem::replace(memory, record);
         if self.spare.len() < SPARES && used.capacity() <= SPARE_BYTES {
+            used.clear();
             self.spare.push(used);
         }
         Some(token)

@@ -38,19 +38,10 @@ pub(super) const HEAD_BYTES: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Events {
-    pub(super) fn in_memory(mut bytes: Vec<u8>) -> Events {
-        bytes.clear();
-        Events { bytes }
-    }
-
-    pub(super) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

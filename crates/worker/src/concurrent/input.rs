@@ -120,7 +120,7 @@ impl WorkerState {
         if is_measured {
             self.slot_writer().memory(peak);
         }
-        let spare = self.clients.spare_output();
+        let spare = self.clients.spare_outputs.pop();
         let mut recorder = self.recorder();
         let client = &mut self.clients[index];
         let (Some(link), Some(connection)) = (&mut client.link, &mut client.connection) else {

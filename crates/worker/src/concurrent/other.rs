@@ -4,7 +4,6 @@ use super::super::turns::MOMENT;
 use super::state::WorkerState;
 use fastcgi::Phase;
 use forkyard_base::tick::Tick;
-use forkyard_scoreboard::turns;
 use forkyard_sys::socket::{Readiness, wait};
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -23,16 +22,12 @@ pub(super) enum Queue {
 }
 
 impl WorkerState {
-    fn has_turn(&self, now: Tick) -> bool {
-        turns::turn(self.page.board.header()).is_none_or(|turn| turn.is_now(now))
-    }
-
     /// Whether a new connection is left to the other generation for now.
     pub(super) fn leaves_to_other(&mut self, now: Tick) -> bool {
         let Some(queues) = self.sources.turns.as_ref().filter(|_| self.accepting.may_look()) else {
             return false;
         };
-        if self.accepting.is_poked || self.has_turn(now) {
+        if self.accepting.is_poked || self.page.has_turn(now) {
             self.accepting.take_turn();
             return false;
         }
@@ -66,7 +61,7 @@ impl WorkerState {
         };
         let is_kept = link.readable && link.socket.spoken && !link.has_turn && client.is_in(Phase::Idle);
         let may_go = is_kept && !self.router.is_there() && self.accepting.take_back_at.is_none();
-        if !may_go || self.has_turn(now) || queues.other_has_message() {
+        if !may_go || self.page.has_turn(now) || queues.other_has_message() {
             return false;
         }
         let has_request = wait(link.socket.fd(), Readiness::Readable, Duration::ZERO) == Ok(true);

@@ -152,7 +152,8 @@ impl WorkerState {
         };
         let mut wear = Wear::new(&context.settings);
         if has_program(&context.settings.pool) {
-            wear.leave_requests_to_program();
+            // The program has a limit of requests itself.
+            wear.most = None;
         }
         let processors = || std::thread::available_parallelism().map_or(1, NonZero::get);
         let enough = is_native.then(|| accepting::enough(processors()));

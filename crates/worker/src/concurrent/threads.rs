@@ -13,9 +13,10 @@ use super::dispatch::{Dispatch, Wait};
 use super::several::{Locked, Several};
 use super::state::{EVENTS, WorkerState};
 use super::{Piece, Sent, When};
+use forkyard_sys::timeout::epoll_timeout;
 use forkyard_sys::{Error, clock, process, signal};
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
+use nix::sys::epoll::{Epoll, EpollEvent};
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, PoisonError};
 use std::time::Duration;
@@ -205,10 +206,7 @@ impl Threads {
     fn watch<'t>(&'t self, mut state: Locked<'t>) -> Locked<'t> {
         of(&mut state).is_watched = true;
         let insists_at = state.accepting.insists_at().filter(|_| state.has_room());
-        let timeout = insists_at.map_or(EpollTimeout::NONE, |due| {
-            let left = due.since(clock::now()) + Duration::from_millis(1);
-            EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
-        });
+        let timeout = epoll_timeout(insists_at);
         drop(state);
         let mut ready = [EpollEvent::empty(); EVENTS];
         let count = self.epoll.wait(&mut ready, timeout);

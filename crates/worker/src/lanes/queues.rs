@@ -79,9 +79,9 @@ pub(crate) struct LaneQueues {
     /// The lane of the present request, and its start.
     present: Option<(Lane, Tick)>,
     /// The present request was parked.
-    is_taken: bool,
+    pub(crate) is_taken: bool,
     /// The present request is refused.
-    is_refused: bool,
+    pub(crate) is_refused: bool,
     /// Connections sorted since the last request began.
     sorted: usize,
 }
@@ -170,16 +170,6 @@ impl LaneQueues {
     /// Whether the worker has sorted enough connections to begin any parked request.
     pub(crate) fn has_sorted_most(&self) -> bool {
         self.sorted >= SORTED_FOR_LOW
-    }
-
-    /// Whether the present request was parked. Returns `true` only once.
-    pub(crate) fn take_is_taken(&mut self) -> bool {
-        std::mem::take(&mut self.is_taken)
-    }
-
-    /// Whether the present request is refused. Returns `true` only once.
-    pub(crate) fn take_is_refused(&mut self) -> bool {
-        std::mem::take(&mut self.is_refused)
     }
 
     /// Whether the present request is of a low lane.

@@ -8,7 +8,7 @@ use crate::hand_off;
 use crate::pool_view;
 use crate::sequential::FIRST_BYTE_TIMEOUT;
 use crate::service::Service;
-use forkyard_base::tick::Tick;
+use forkyard_base::tick::{Tick, nanos};
 use forkyard_sys::clock;
 use forkyard_sys::socket::{Readiness, wait};
 use std::os::fd::AsFd;
@@ -24,7 +24,7 @@ impl Acceptor {
         let Some(lanes) = &mut self.lanes else {
             return Some(connection);
         };
-        if lanes.take_is_taken() {
+        if std::mem::take(&mut lanes.is_taken) {
             return Some(connection);
         }
         let lane = match look(lanes, &connection) {
@@ -102,8 +102,4 @@ fn look(lanes: &mut LaneQueues, connection: &Connection) -> Peeked {
         Ok(true) => lanes.peek(connection),
         Ok(false) | Err(_) => Peeked::Silent,
     }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -40,7 +40,7 @@ pub(super) enum NoRequest {
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) settings: Settings,
-    release: ReleasePaths,
+    pub(super) release: ReleasePaths,
     pub(super) listener: Arc<OwnedFd>,
     pub(super) page: Page,
     pub(super) idle_watch: IdleWatch,
@@ -58,7 +58,7 @@ pub(super) struct Service {
     /// Decoded body data not yet read: `input[from..to]`.
     body: (usize, usize),
     pub(super) body_ended: bool,
-    finished: bool,
+    pub(super) finished: bool,
     /// The client has closed its side in the middle of the body.
     input_ended: bool,
     pub(super) client_gone: bool,
@@ -147,28 +147,11 @@ impl Service {
         self.current.as_deref_mut()
     }
 
-    pub(super) fn is_finished(&self) -> bool {
-        self.finished
-    }
-
     /// Maps the paths of the request to the generation's release.
     pub(super) fn map_release(&mut self) {
         if let Some(connection) = self.current.as_deref_mut() {
             self.release.apply(connection.responder.params_mut(), &self.page);
         }
-    }
-
-    /// Whether a script that is named in the release leads to a file elsewhere.
-    pub(super) fn leads_out(&self, script: &[u8]) -> bool {
-        self.release.leads_out(script)
-    }
-
-    pub(super) fn looks_at_files(&mut self) -> bool {
-        self.release.looks_at_files()
-    }
-
-    pub(super) fn included(&self, file: &[u8]) {
-        self.release.included(file, &self.page);
     }
 
     pub(super) fn describe(&mut self, about: &Description<'_>, params: &Params) {

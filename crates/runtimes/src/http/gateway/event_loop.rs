@@ -10,6 +10,7 @@ use forkyard_base::tick::Tick;
 use forkyard_protocol::accept_notify::RestartReason;
 use forkyard_sys::clock;
 use forkyard_sys::socket::{Progress, peek, shutdown_write};
+use forkyard_sys::timeout::epoll_timeout;
 use forkyard_worker::{Concurrent, EXIT_SOFTWARE, Event, Piece, Records, Sent, When, is_of_worker};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
@@ -139,11 +140,7 @@ impl Gateway {
         if has_more || !self.more.is_empty() {
             return EpollTimeout::ZERO;
         }
-        let Some((due, _)) = self.due.first() else {
-            return EpollTimeout::NONE;
-        };
-        let left = due.since(clock::now()) + Duration::from_millis(1);
-        EpollTimeout::try_from(left).unwrap_or(EpollTimeout::MAX)
+        epoll_timeout(self.due.first().map(|(due, _)| *due))
     }
 
     fn ask_worker(&mut self, ready: &[EpollEvent]) -> bool {
