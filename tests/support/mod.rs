@@ -217,7 +217,7 @@ pub fn each<R: std::fmt::Debug>(rows: impl IntoIterator<Item = R>, mut check: im
     );
 }
 
-/// Checks the exit code of a command; returns what it said.
+/// Checks a command's exit code, and returns its output.
 #[track_caller]
 pub fn exited<C: PartialEq + std::fmt::Debug>(wanted: C, (code, said): (C, String)) -> String {
     assert_eq!(code, wanted, "{said}");

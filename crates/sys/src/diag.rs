@@ -167,7 +167,7 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// TCP_ESTABLISHED, for unix sockets, too.
+/// TCP_ESTABLISHED, also for unix sockets.
 const ESTABLISHED: u32 = 1;
 const NLMSG_DONE: u16 = 3;
 const DUMP: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
@@ -185,7 +185,7 @@ fn unix_queue(listener: BorrowedFd<'_>) -> Option<ListenQueue> {
     parse_unix_answer(ask(&request, &mut [0; 1024])?)
 }
 
-/// Asks the kernel about sockets, and returns what it answers at once.
+/// Sends the kernel a request about sockets. Returns the answer; nothing if it is not there at once.
 pub(super) fn ask<'a>(request: &[u8], answer: &'a mut [u8]) -> Option<&'a [u8]> {
     let netlink = netlink()?;
     send(netlink.as_raw_fd(), request, MsgFlags::empty()).ok()?;
