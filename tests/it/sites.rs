@@ -234,57 +234,13 @@ fn get(port: u16, path: &str) -> std::io::Result<(u16, String)> {
     Ok((status, body.to_owned()))
 }
 
-struct Load {
-    stop: StopAtEnd<Arc<AtomicBool>>,
-    clients: Vec<std::thread::JoinHandle<()>>,
-    answers: Arc<Mutex<Vec<(u16, String)>>>,
-}
-
-impl Load {
-    fn start(port: u16, paths: &[&str], clients: usize) -> Load {
-        let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
-        let clients = (0..clients).map(|client| {
-            let (stop, answers) = (Arc::clone(&stop), Arc::clone(&answers));
-            let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
-            std::thread::spawn(move || {
-                let mut turn = client;
-                while !stop.load(Ordering::Relaxed) {
-                    let path = &paths[turn % paths.len()];
-                    turn += 1;
-                    let answer = get(port, path).unwrap_or_else(|error| (0, error.to_string()));
-                    answers.lock().expect("answers").push(answer);
-                }
-            })
-        });
-        let clients = clients.collect();
-        Load {
-            stop: StopAtEnd(stop),
-            clients,
-            answers,
+/// Visitors, each of which asks for the paths in turn.
+fn visitors(port: u16, paths: &'static [&'static str], clients: usize) -> Load<(u16, String)> {
+    Load::start(clients, |client| {
+        let mut paths = paths.iter().cycle().skip(client);
+        move || {
+            let path = paths.next().expect("a path");
+            get(port, path).unwrap_or_else(|error| (0, error.to_string()))
         }
-    }
-
-    fn count(&self) -> usize {
-        self.answers.lock().expect("answers").len()
-    }
-
-    fn wait_for(&self, more: usize) {
-        let wanted = self.count() + more;
-        wait_until("answers", || self.count() >= wanted);
-    }
-
-    fn wait_for_body(&self, body: &str) {
-        wait_until("a new answer", || {
-            let answers = self.answers.lock().expect("answers");
-            answers.iter().any(|(_, known)| known == body)
-        });
-    }
-
-    fn end(self) -> Vec<(u16, String)> {
-        drop(self.stop);
-        for client in self.clients {
-            client.join().expect("client");
-        }
-        self.answers.lock().expect("answers").clone()
-    }
+    })
 }

@@ -2,6 +2,7 @@
 
 pub mod daemon;
 pub mod fcgi;
+pub mod load;
 pub mod mariadb;
 pub mod nginx;
 pub mod prelude;
@@ -217,11 +218,11 @@ pub fn each<R: std::fmt::Debug>(rows: impl IntoIterator<Item = R>, mut check: im
     );
 }
 
-/// Checks a command's exit code, and returns its output.
+/// Checks the exit code of a command; returns its output.
 #[track_caller]
-pub fn exited<C: PartialEq + std::fmt::Debug>(wanted: C, (code, said): (C, String)) -> String {
-    assert_eq!(code, wanted, "{said}");
-    said
+pub fn exited<C: PartialEq + std::fmt::Debug>(wanted: C, (code, output): (C, String)) -> String {
+    assert_eq!(code, wanted, "{output}");
+    output
 }
 
 pub fn text_of(bytes: &[u8]) -> String {

@@ -5,6 +5,7 @@ pub use super::daemon::{
     pool, said_by, told, with_control, with_signals,
 };
 pub use super::fcgi::{Answer, Client, Params, encoded};
+pub use super::load::Load;
 pub use super::nginx::{Nginx, curl, free_port, upload};
 pub use super::strace::{self, Failing};
 pub(crate) use super::tests;

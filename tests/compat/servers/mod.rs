@@ -5,6 +5,7 @@ pub(crate) mod forkyard;
 pub(crate) mod php_fpm;
 
 use crate::support::prelude::*;
+pub(crate) use crate::support::{daemon::directory, is_root};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -67,17 +68,6 @@ impl Setup {
         fs::write(&path, format!("{usual}\n{}", self.php_ini)).expect("the directory is writable");
         path
     }
-}
-
-pub(crate) fn directory() -> TempDir {
-    use std::os::unix::fs::PermissionsExt;
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).expect("it is ours");
-    directory
-}
-
-pub(crate) fn is_root() -> bool {
-    nix::unistd::Uid::effective().is_root()
 }
 
 fn wait_for(socket: &Path, mut has_ended: impl FnMut() -> bool) {

@@ -149,18 +149,9 @@ impl Shop {
     /// Deploys one version after another under load; no request may be lost.
     fn deploy(&self, script: &str, back: &str) {
         assert!(self.page().ends_with("v1 0"), "{}", self.page());
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (over, url) = (Arc::clone(&is_over), self.nginx.url("/"));
-        let end = StopAtEnd(is_over);
-        let visitor = std::thread::spawn(move || {
-            let mut seen = Vec::new();
-            while !over.load(Ordering::Relaxed) {
-                let page = curl(&[&url]);
-                if seen.last() != Some(&page) {
-                    seen.push(page);
-                }
-            }
-            seen
+        let load = Load::start(1, |_| {
+            let url = self.nginx.url("/");
+            move || curl(&[&url])
         });
         exited(Some(0), run_text(&self.place, script, "v2"));
         wait_until("the new release", || self.page().ends_with("v2 0"));
@@ -171,8 +162,8 @@ impl Shop {
         assert!(self.page().ends_with("v2 0"), "{}", self.page());
         exited(Some(0), run_text(&self.place, back, ""));
         wait_until("the old release", || self.page().ends_with("v1 0"));
-        drop(end);
-        let seen = visitor.join().expect("visitor");
+        let mut seen = load.end();
+        seen.dedup();
         assert!(
             seen.iter().all(|page| ["v1 0", "v2 0"].contains(&page.as_str())),
             "{seen:?}"

@@ -113,9 +113,12 @@ impl Drop for Site {
         if process::runs(self.daemon.pid()) {
             self.daemon.signal(Signal::SIGTERM);
         }
-        self.daemon.wait();
+        let status = self.daemon.wait();
         assert_eq!(self.processes(), [0; 0], "nothing of the application may be left");
-        self.wait_until_tidy();
+        // The next daemon removes the work directories of a killed one.
+        if status.success() {
+            self.wait_until_tidy();
+        }
     }
 }
 

@@ -209,7 +209,7 @@ fn requests_pass_by_http_as_they_are() {
     assert_eq!(answer["url"], "/proxied?a=b");
     assert_eq!(answer["headers"]["x-real-ip"], "127.0.0.1", "{answer}");
     assert!(answer["headers"]["x-forwarded-port"].is_null(), "{answer}");
-    let file = site.temporary.join("upload");
+    let file = site.root.join("upload");
     fs::write(&file, vec![b'x'; 5_000_000]).expect("write");
     assert_eq!(upload(&file, &nginx.url("/proxied/size")), "5000000");
     let text = say(&site, b"POST /one HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabcGET /hidden HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -4,7 +4,6 @@
 use super::needs_root;
 use crate::random::number;
 use crate::support::prelude::*;
-use std::thread::JoinHandle;
 
 const PHP: &str = "runtime = \"php\"\nversion = \"8.2\"\nstart_timeout = \"3s\"\n";
 const SECONDS: u64 = 8;
@@ -100,48 +99,18 @@ fn of_application(dir: &Path, name: &str) -> Params {
     Params::get(&root, "index.php", "").with("FORKYARD_APP_ROOT", &root.display().to_string())
 }
 
-struct Load {
-    stop: StopAtEnd<Arc<AtomicBool>>,
-    clients: Vec<JoinHandle<Vec<Duration>>>,
-}
-
-impl Load {
-    fn new() -> Load {
-        Load {
-            stop: StopAtEnd(Arc::default()),
-            clients: Vec::new(),
-        }
-    }
-
-    /// Expected body of each answer; `None` accepts any, or none.
-    fn ask(&mut self, socket: PathBuf, params: Params, body: Option<&'static str>) {
-        let stop = Arc::clone(&self.stop.0);
-        self.clients.push(std::thread::spawn(move || {
-            let mut times = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                let begun = Instant::now();
-                let answer = Client::connect(&socket).and_then(|mut client| client.request(&params, b""));
-                match body {
-                    Some(body) => {
-                        assert_eq!(answer.expect("an answer").body(), body);
-                        times.push(begun.elapsed());
-                    }
-                    None => pause(),
-                }
-            }
-            times
-        }));
-    }
-
-    fn end(self) -> Vec<Duration> {
-        drop(self.stop);
-        let clients = self.clients.into_iter();
-        let mut times: Vec<Duration> = clients
-            .flat_map(|client| client.join().expect("every answer is right"))
-            .collect();
-        times.sort();
-        times
-    }
+/// Asks for a page again and again. `body`: of each answer; `None` accepts any, or none.
+fn ask(load: &mut Load<Option<Duration>>, socket: PathBuf, params: Params, body: Option<&'static str>) {
+    load.add(move || {
+        let begun = Instant::now();
+        let answer = Client::connect(&socket).and_then(|mut client| client.request(&params, b""));
+        let Some(body) = body else {
+            pause();
+            return None;
+        };
+        assert_eq!(answer.expect("an answer").body(), body);
+        Some(begun.elapsed())
+    });
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -219,15 +188,17 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
     let before = [size(master), size(routing)];
     let instances = daemon.workers("sites:good").len();
 
-    let mut load = Load::new();
+    let mut load = Load::start(0, |_| || None);
     for _ in 0..2 {
-        load.ask(
-            daemon.socket("quiet"),
-            Params::get(path, "ok.php", ""),
-            Some("fine"),
-        );
+        let params = Params::get(path, "ok.php", "");
+        ask(&mut load, daemon.socket("quiet"), params, Some("fine"));
     }
-    load.ask(daemon.socket("sites"), of_application(path, "good"), Some("good"));
+    ask(
+        &mut load,
+        daemon.socket("sites"),
+        of_application(path, "good"),
+        Some("good"),
+    );
 
     let mut all = good_pools(path);
     for number in 0..3 {
@@ -254,7 +225,12 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
             variables(path, kind, &name)
         );
         application(path, &name, LIAR.1, "<?php echo 'bad';", &settings);
-        load.ask(daemon.socket("sites"), of_application(path, &name), None);
+        ask(
+            &mut load,
+            daemon.socket("sites"),
+            of_application(path, &name),
+            None,
+        );
     }
     let end = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < end {
@@ -268,7 +244,8 @@ fn tenants_that_lie_in_every_message_cost_nobody_anything() {
         assert!(status.is_ok(), "{status:?}");
         std::thread::sleep(Duration::from_millis(200));
     }
-    let times = load.end();
+    let mut times: Vec<Duration> = load.end().into_iter().flatten().collect();
+    times.sort();
     let [half, most] = [times[times.len() / 2], times[times.len() - 1]];
     eprintln!("lives: {}", lives(path));
     eprintln!(

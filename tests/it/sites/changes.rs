@@ -1,6 +1,6 @@
 //! Reloads, upgrades, and a master that is killed.
 
-use super::{Load, Sites, configuration};
+use super::{Sites, configuration, visitors};
 use crate::support::prelude::*;
 
 pub(super) fn reload(sites: &Sites, applications: &str, more: &str) {
@@ -19,7 +19,7 @@ fn a_reload_restarts_applications_of_which_something_changed() {
     reload(&sites, "max = 3\nmax_idle_time = \"9s\"", "");
     assert_eq!(sites.body("/app/"), before);
     assert_eq!(sites.status()["max"], 3);
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
     load.wait_for(20);
     reload(&sites, "max = 3", "env = { COLOUR = \"blue\" }");
     wait_until("the new settings", || sites.body("/app/").ends_with(" blue"));
@@ -49,7 +49,7 @@ fn a_pool_that_is_no_longer_configured_ends_with_its_applications() {
     let sites = Sites::start("max = 4");
     sites.php("app", 0, "usleep(200000); echo 'fine';");
     sites.body("/app/");
-    let load = Load::start(sites.nginx.port, &["/app/"], 1);
+    let load = visitors(sites.nginx.port, &["/app/"], 1);
     load.wait_for(1);
     let path = sites.daemon.dir.display().to_string();
     let program = sites.daemon.write("more.cgi", "#!/bin/sh\n");
@@ -78,7 +78,7 @@ fn an_upgrade_loses_no_request() {
     sites.php("app", 0, "usleep(2000); echo 'fine';");
     sites.body("/app/");
     let (router, before) = (sites.companion("router"), sites.instances());
-    let load = Load::start(sites.nginx.port, &["/app/"], 4);
+    let load = visitors(sites.nginx.port, &["/app/"], 4);
     load.wait_for(20);
     let output = sites.forkyard(&["upgrade"]);
     let error = text_of(&output.stderr);

@@ -1,6 +1,6 @@
 //! Commands for application pools, and who may give which.
 
-use super::{Load, Sites, USERS};
+use super::{Sites, USERS, visitors};
 use crate::support::prelude::*;
 
 fn is_ok(output: &Output) {
@@ -61,7 +61,7 @@ fn a_disabled_instance_lives_and_gets_nothing() {
 fn the_total_can_be_changed() {
     let sites = Sites::start("max = 1");
     sites.cgi("a", 0, "sleep 0.1; echo a");
-    let load = Load::start(sites.nginx.port, &["/a/"], 4);
+    let load = visitors(sites.nginx.port, &["/a/"], 4);
     load.wait_for(4);
     assert_eq!(sites.instances().len(), 1);
     is_ok(&sites.forkyard(&["resize", "sites", "3"]));

@@ -1,6 +1,6 @@
 //! kill -9 of everything, under load.
 
-use super::{Load, Sites, get};
+use super::{Sites, get, visitors};
 use crate::support::prelude::*;
 
 fn php(sites: &Sites) {
@@ -20,7 +20,7 @@ fn a_router_that_is_killed_is_followed_by_one_that_knows_the_instances() {
     let sites = Sites::start("max = 3");
     php(&sites);
     let (before, router) = (sites.instances(), sites.companion("router"));
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
     process::signal(router, Signal::SIGKILL);
     wait_until("another router", || !process::runs(router));
@@ -37,7 +37,7 @@ fn a_inspector_that_is_killed_costs_no_request() {
     let sites = Sites::start("max = 3");
     php(&sites);
     let inspector = sites.companion("inspector");
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
     process::signal(inspector, Signal::SIGKILL);
     wait_until("its end", || !process::runs(inspector));
@@ -52,7 +52,7 @@ fn a_inspector_that_is_killed_costs_no_request() {
 fn an_instance_that_is_killed_takes_its_own_request_with_it_and_no_other() {
     let sites = Sites::start("max = 3");
     php(&sites);
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
     let mut killed = 0;
     for _ in 0..4 {
@@ -71,7 +71,7 @@ fn an_instance_that_is_killed_takes_its_own_request_with_it_and_no_other() {
 fn a_preloader_that_is_killed_costs_no_request() {
     let sites = Sites::start("max = 3\nmax_requests = 5");
     php(&sites);
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
     for _ in 0..2 {
         let preloader = until("a preloader", || {

@@ -1,6 +1,6 @@
 //! Restarts under load.
 
-use super::{Load, Sites};
+use super::{Sites, visitors};
 use crate::support::prelude::*;
 
 fn deploy(root: &Path, file: &str, code: &str) {
@@ -25,11 +25,11 @@ fn no_request_is_lost(is_rolling: bool) {
     let sites = Sites::start(&format!("max = 4\nrolling_restarts = {is_rolling}"));
     let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("one"))]);
     assert_eq!(sites.body("/app/"), "one");
-    let load = Load::start(sites.nginx.port, &["/app/"], 6);
+    let load = visitors(sites.nginx.port, &["/app/"], 6);
     load.wait_for(40);
     for body in ["second", "the third"] {
         deploy(&root, "passenger_wsgi.py", &wsgi(body));
-        load.wait_for_body(body);
+        wait_until("a new answer", || load.count(|(_, seen)| seen == body) > 0);
         load.wait_for(40);
     }
     wait_until("the end of the restart", || {
@@ -109,7 +109,7 @@ fn a_rolling_restart_of_a_program_loses_no_request_and_broken_code_does_not_end_
     let sites = Sites::start("max = 4\nrolling_restarts = true");
     let root = sites.add("app", 0, &[("app.js", &node("old"))]);
     assert_eq!(sites.body("/app/"), "old");
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
     load.wait_for(20);
     deploy(&root, "app.js", "throw new Error('nothing works');\n");
     sites.daemon.wait_for("the old instances go on");
@@ -117,9 +117,9 @@ fn a_rolling_restart_of_a_program_loses_no_request_and_broken_code_does_not_end_
     let answers = load.end();
     let bad = answers.iter().find(|answer| **answer != (200, "old".to_owned()));
     assert_eq!(bad, None, "{}", sites.daemon.log());
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
     deploy(&root, "app.js", &node("new code"));
-    load.wait_for_body("new code");
+    wait_until("a new answer", || load.count(|(_, seen)| seen == "new code") > 0);
     load.wait_for(40);
     wait_until("the end of the restart", || {
         let status = sites.status();
@@ -136,7 +136,7 @@ fn broken_code_does_not_end_the_old_in_a_rolling_restart() {
     let sites = Sites::start("max = 4\nrolling_restarts = true");
     let root = sites.add("app", 0, &[("passenger_wsgi.py", &wsgi("old"))]);
     assert_eq!(sites.body("/app/"), "old");
-    let load = Load::start(sites.nginx.port, &["/app/"], 4);
+    let load = visitors(sites.nginx.port, &["/app/"], 4);
     load.wait_for(20);
     deploy(&root, "passenger_wsgi.py", "import nothing_of_that_name\n");
     sites.daemon.wait_for("can't be started");

@@ -60,7 +60,7 @@ fn a_request_that_lasts_keeps_no_place_from_other_applications() {
     let port = sites.nginx.port;
     let held = std::thread::spawn(move || super::get(port, "/busy/?hold").expect("answer"));
     wait_until("its instance", || sites.instances().len() == 1);
-    let load = super::Load::start(port, &["/busy/"], 3);
+    let load = super::visitors(port, &["/busy/"], 3);
     load.wait_for(20);
     for _ in 0..3 {
         assert_eq!(sites.body("/quiet/"), "quiet\n");
@@ -80,10 +80,10 @@ fn idle_instances_go_to_sleep_and_the_limit_holds() {
     for name in ["a", "b", "c", "d"] {
         sites.cgi(name, 0, &format!("echo {name}"));
     }
-    let load = super::Load::start(sites.nginx.port, &["/a/", "/b/", "/c/", "/d/"], 4);
+    let load = super::visitors(sites.nginx.port, &["/a/", "/b/", "/c/", "/d/"], 4);
     let mut most = BTreeSet::new();
-    let start = load.count();
-    while load.count() < start + 60 {
+    let start = load.count(|_| true);
+    while load.count(|_| true) < start + 60 {
         most.insert(sites.instances().len());
     }
     for (status, body) in load.end() {

@@ -1,6 +1,6 @@
 //! Out-of-band work of applications in an application pool.
 
-use super::{Load, Sites, get};
+use super::{Sites, get, visitors};
 use crate::it::documents::blocks;
 use crate::support::prelude::*;
 
@@ -101,7 +101,7 @@ fn one_instance_at_a_time_works_and_requests_go_to_the_others() {
         .clone();
     let working = instances.iter().find(|one| one["pid"] == pid).expect("it");
     assert_eq!(working["state"], "working", "{status}");
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
     load.wait_for(30);
     for (status, body) in load.end() {
         assert_eq!(status, 200, "{body}");
@@ -114,8 +114,10 @@ fn one_instance_at_a_time_works_and_requests_go_to_the_others() {
         assert_eq!(pair[1], pair[0].replace("begin", "end"), "{all:?}");
     }
     assert_ne!(all[0], all[2], "each of the two has worked");
-    let load = Load::start(sites.nginx.port, &["/app/"], 3);
-    load.wait_for_body(&pid.to_string());
+    let load = visitors(sites.nginx.port, &["/app/"], 3);
+    wait_until("a new answer", || {
+        load.count(|(_, seen)| seen == &pid.to_string()) > 0
+    });
     load.end();
 }
 

@@ -148,18 +148,9 @@ fn an_upgrade_loses_no_client() {
     each(TRANSPORTS, |transport| {
         let (daemon, place) = start_by(transport, 1, upgrade::installed);
         daemon.wait_for_workers("www", 1);
-        let is_over = Arc::new(AtomicBool::new(false));
-        let asker = std::thread::spawn({
-            let (place, is_over) = (place.clone(), Arc::clone(&is_over));
-            move || {
-                let mut answered = 0;
-                while !is_over.load(Ordering::SeqCst) {
-                    let got = place.try_get("/health/live");
-                    assert_eq!(got.map(|got| got.status), Some(200), "after {answered}");
-                    answered += 1;
-                }
-                answered
-            }
+        let load = Load::start(1, |_| {
+            let place = place.clone();
+            move || place.try_get("/health/live").map(|got| got.status)
         });
         let before = web_processes(daemon.pid());
         for round in 1..=2 {
@@ -171,8 +162,11 @@ fn an_upgrade_loses_no_client() {
             });
             upgrade::install(&daemon.dir);
         }
-        is_over.store(true, Ordering::SeqCst);
-        assert!(asker.join().expect("all answers") > 2);
+        let seen = load.end();
+        assert!(
+            seen.len() > 2 && seen.iter().all(|status| *status == Some(200)),
+            "{seen:?}"
+        );
     });
 }
 

@@ -3,74 +3,29 @@
 use super::{FRESH, ONDEMAND, PHP, STATIC, member, only_zygote, two, user};
 use crate::it::upgrade::{install, installed};
 use crate::support::prelude::*;
-use std::sync::atomic::AtomicUsize;
-use std::thread::JoinHandle;
 
 const CODE: &str = "<?php echo 'code';";
 
-struct Load {
-    is_over: StopAtEnd<Arc<AtomicBool>>,
-    answers: Arc<AtomicUsize>,
-    problems: Arc<Mutex<Vec<String>>>,
-    threads: Vec<JoinHandle<()>>,
+/// Clients of both pools; an answer that is not right is a problem.
+fn clients(dir: &Path) -> Load<Result<(), String>> {
+    Load::start(3, |first| {
+        let sockets = ["a.sock", "b.sock"].map(|name| dir.join(name));
+        let mut sockets = sockets.into_iter().cycle().skip(first);
+        let params = Params::get(dir, "code.php", "");
+        move || {
+            let socket = sockets.next().expect("a socket");
+            match Client::connect(&socket).and_then(|mut client| client.request(&params, b"")) {
+                Ok(answer) if answer.ended && answer.body() == "code" => Ok(()),
+                Ok(answer) => Err(format!("{}: {}", socket.display(), answer.text())),
+                Err(error) => Err(format!("{}: {error}", socket.display())),
+            }
+        }
+    })
 }
 
-impl Load {
-    fn start(dir: &Path, pools: &'static [&'static str]) -> Load {
-        let mut load = Load {
-            is_over: StopAtEnd(Arc::default()),
-            answers: Arc::default(),
-            problems: Arc::default(),
-            threads: Vec::new(),
-        };
-        for first in 0..3 {
-            let (is_over, answers, problems) = (
-                Arc::clone(&load.is_over.0),
-                Arc::clone(&load.answers),
-                Arc::clone(&load.problems),
-            );
-            let dir: PathBuf = dir.to_owned();
-            load.threads.push(std::thread::spawn(move || {
-                for pool in pools.iter().cycle().skip(first) {
-                    if is_over.load(Ordering::SeqCst) {
-                        break;
-                    }
-                    let params = Params::get(&dir, "code.php", "");
-                    let answer = Client::connect(&dir.join(format!("{pool}.sock")))
-                        .and_then(|mut client| client.request(&params, b""));
-                    match answer {
-                        Ok(answer) if answer.ended && answer.body() == "code" => {}
-                        Ok(answer) => problems
-                            .lock()
-                            .expect("problems")
-                            .push(format!("{pool}: {}", answer.text())),
-                        Err(error) => problems
-                            .lock()
-                            .expect("problems")
-                            .push(format!("{pool}: {error}")),
-                    }
-                    answers.fetch_add(1, Ordering::SeqCst);
-                }
-            }));
-        }
-        load
-    }
-
-    fn wait_for(&self, count: usize) {
-        let before = self.answers.load(Ordering::SeqCst);
-        wait_until("answers", || {
-            self.answers.load(Ordering::SeqCst) >= before + count
-        });
-    }
-
-    fn end(self) {
-        drop(self.is_over);
-        for thread in self.threads {
-            thread.join().expect("a client");
-        }
-        let problems = self.problems.lock().expect("problems");
-        assert!(problems.is_empty(), "{problems:?}");
-    }
+fn assert_served(load: Load<Result<(), String>>) {
+    let problems = load.end().into_iter().filter_map(Result::err);
+    assert_eq!(problems.collect::<Vec<_>>(), [""; 0]);
 }
 
 fn configure(dir: &Path) -> String {
@@ -88,7 +43,7 @@ fn upgrades_under_load_lose_no_request_and_each_program_has_a_zygote_of_its_own(
     daemon.write("code.php", CODE);
     daemon.write("pid.php", "<?php echo getmypid(), ' ', posix_getuid();");
     daemon.wait_for_workers("a", 2);
-    let load = Load::start(&path, &["a", "b"]);
+    let load = clients(&path);
     load.wait_for(50);
     for round in 1..=3 {
         let (zygote, workers) = (only_zygote(&daemon), daemon.workers("a"));
@@ -106,7 +61,7 @@ fn upgrades_under_load_lose_no_request_and_each_program_has_a_zygote_of_its_own(
             assert!(said.ends_with(&format!(" {}", user(name))), "{said}");
         }
     }
-    load.end();
+    assert_served(load);
 }
 
 #[test]
@@ -114,7 +69,7 @@ fn masters_killed_under_load_lose_no_request() {
     let daemon = Daemon::start_kept(configure);
     let path = daemon.dir.clone();
     daemon.write("code.php", CODE);
-    let load = Load::start(&path, &["a", "b"]);
+    let load = clients(&path);
     load.wait_for(50);
     for round in 1..=3 {
         let first = daemon.kept_master();
@@ -124,7 +79,7 @@ fn masters_killed_under_load_lose_no_request() {
         daemon.wait_for_count("workers go on", round);
         load.wait_for(50);
     }
-    load.end();
+    assert_served(load);
 }
 
 #[test]
