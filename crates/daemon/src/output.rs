@@ -7,7 +7,7 @@ use crate::context::pools::Pools;
 use crate::context::sources::Source;
 use crate::preloaders::Preloaders;
 use crate::preloaders::output::{outlet_of_preloader, own};
-use crate::programs::Programs;
+use crate::programs::{Programs, push_line};
 use crate::workers::worker_output::{self, note};
 use forkyard_base::tick::Tick;
 use forkyard_core::master::event::GenerationId;
@@ -97,9 +97,9 @@ impl Context {
             let Some(generation) = generations.get(id) else {
                 continue;
             };
-            for (pid, output) in program.outputs() {
+            for (pid, output, words) in program.outputs() {
                 let outlet = generation.outlet(log, "process", pid, "");
-                end(output, Some(*id), &outlet, &mut |_| {});
+                end(output, Some(*id), &outlet, &mut |entry| push_line(words, entry));
             }
         }
         self.services.sources.hold_entry(next);

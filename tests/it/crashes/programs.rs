@@ -9,6 +9,7 @@ fn a_program_s_process_that_dies_with_a_request_has_a_report() {
         const http = require('http');
         http.createServer((request, response) => {
           if (request.url.startsWith('/well')) return response.end(String(process.pid));
+          if (request.url.startsWith('/say')) return process.stdout.write('the first words\\n', () => response.end());
           process.stdout.write('the last words\\n', () => {
             if (request.url.startsWith('/exit')) process.exit(3);
             process.kill(process.pid, 'SIGKILL');
@@ -39,6 +40,9 @@ fn a_program_s_process_that_dies_with_a_request_has_a_report() {
         ];
         for (count, (path, kind, cause)) in rows.into_iter().enumerate() {
             let pid = daemon.ask(pool, &params("/well", "")).body();
+            // The report also has output that was in the log before the process died.
+            daemon.ask(pool, &params("/say", ""));
+            daemon.wait_for(&format!("process {pid} said: \"the first words\""));
             let answer = daemon.ask(pool, &params(path, "a=1&token=abc"));
             assert_starts(&answer.status(), "502");
             let all = until("the report", || {
@@ -57,8 +61,10 @@ fn a_program_s_process_that_dies_with_a_request_has_a_report() {
             assert_eq!(process["pid"].to_string(), pid, "{report}");
             assert!(process["peak_memory"].as_u64() > Some(1 << 20), "{report}");
             let shown = daemon.shown(&["error", text(crash, "id")]);
-            assert_contains(&shown, "The process's last output:\n");
-            assert_contains(&shown, "  the last words\n");
+            assert_contains(
+                &shown,
+                "The process's last output:\n  the first words\n  the last words\n",
+            );
             daemon.wait_for(&format!("it is started again (report {})", text(crash, "id")));
         }
     }

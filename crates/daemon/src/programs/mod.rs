@@ -103,9 +103,10 @@ impl RunningProgram {
         running.map(|running| running.pid)
     }
 
-    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = (i32, &mut Lines)> {
+    /// Returns each process's id, its pipe, and the output that its report will have.
+    pub(crate) fn outputs(&mut self) -> impl Iterator<Item = (i32, &mut Lines, &mut Capture)> {
         let running = self.slots.iter_mut().filter_map(|slot| slot.running.as_mut());
-        running.filter_map(|running| Some((running.pid, running.output.as_mut()?)))
+        running.filter_map(|running| Some((running.pid, running.output.as_mut()?, &mut running.words)))
     }
 }
 
@@ -348,9 +349,9 @@ impl Programs {
         if let Some(output) = &mut running.output {
             if let Some(generation) = context.pools.generations.get(&id) {
                 let outlet = generation.outlet(context.services.log, "process", pid, "");
-                output.end_line(|words| {
-                    running.words.push(words);
-                    outlet.write(words);
+                output.end_line(|line| {
+                    push_line(&mut running.words, line);
+                    outlet.write(line);
                 });
             }
             context.services.sources.forget(output.pipe());
@@ -544,9 +545,14 @@ impl Programs {
         let outlet = generation.outlet(services.log, "process", running.pid, "");
         let (output, words) = (&mut running.output, &mut running.words);
         Lines::read_open(output, &mut services.sources, outlet.room(), |line| {
-            words.push(line);
-            words.push(b"\n");
+            push_line(words, line);
             outlet.write(line);
         })
     }
+}
+
+/// Keeps a line of output for the report of the process's death.
+pub(crate) fn push_line(words: &mut Capture, line: &[u8]) {
+    words.push(line);
+    words.push(b"\n");
 }
