@@ -128,7 +128,7 @@ fn receive_flagged(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -
     }
 }
 
-/// Reads and discards what is queued.
+/// Reads and discards the queued bytes.
 ///
 /// # Errors
 /// EPIPE if the peer has closed; recv(2).
@@ -204,8 +204,8 @@ pub fn wait(socket: BorrowedFd<'_>, what: Readiness, limit: Duration) -> Result<
     }
 }
 
-/// Waits until `bell` or some descriptors are readable; returns their indexes. One that others close meanwhile counts
-/// as readable.
+/// Waits until `bell` or some descriptors are readable; returns their indexes. One that is closed during the wait
+/// counts as readable.
 pub fn readable_of(descriptors: &[RawFd], bell: BorrowedFd<'_>, limit: Duration) -> Vec<usize> {
     let about = |fd| libc::pollfd {
         fd,

@@ -1,4 +1,4 @@
-//! Where a worker waits for work: the listening socket, held connections, the hand-off queue and the stop pipe.
+//! Waits for work on the listening socket, the held connections, the hand-off queue and the stop pipe.
 
 use super::accept_notify::AcceptNotifier;
 use super::connection::Connection;

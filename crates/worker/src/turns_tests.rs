@@ -310,12 +310,12 @@ fn a_kept_connection_stays_where_requests_are_not_shared() {
         site.start(Side::New, serve);
         site.share(None);
         let mut kept = site.connect();
-        // On a busy machine another idle worker may take the connection over, but not every few requests, as with a share.
+        // On a busy machine an idle worker may take the connection over now and then.
         let stays = (0..ATTEMPTS).any(|_| {
             let first = ask(&mut kept, true);
-            (0..60).all(|_| ask(&mut kept, true) == first)
+            (0..300).all(|_| ask(&mut kept, true) == first)
         });
-        assert!(stays, "no worker kept it for 60 requests");
+        assert!(stays, "no worker kept it for 300 requests");
         drop(kept);
         site.end();
     }

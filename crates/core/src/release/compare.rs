@@ -38,7 +38,7 @@ const STARTS: f64 = 0.05;
 const ROUTE_ERRORS: f64 = 0.2 / (sums::MOST_ROUTES + 1) as f64;
 const ROUTE_TIMES: f64 = 0.25 / (sums::MOST_ROUTES + 1) as f64;
 
-/// The smallest parts of failures that are a reason to go back, whatever the evidence.
+/// A smaller part of failures is no reason to go back, even with strong evidence.
 const LEAST_ERRORS: f64 = 0.002;
 const LEAST_DEATHS: f64 = 0.0005;
 /// The smallest difference of medians, in seconds.
