@@ -24,6 +24,9 @@ pub const PHP_VERSION: &str = env!("FORKYARD_PHP");
 /// The deadline of every wait: a loaded machine is slow.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(60);
+
 /// The path of forkyard-fpm: a hard link to forkyard, as `scripts/build` makes it.
 pub fn forkyard_fpm() -> &'static str {
     static LINK: Once = Once::new();
@@ -41,15 +44,17 @@ pub fn forkyard_fpm() -> &'static str {
     link
 }
 
-/// Polls until `found` returns a value, for changes without an event; yields between polls.
+/// Polls until `found` returns a value, for changes without an event. It polls less often the longer it
+/// waits: many polls run a program.
 pub fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let begin = Instant::now();
     loop {
         if let Some(value) = found() {
             return value;
         }
-        assert!(Instant::now() < end, "waited {PATIENCE:?} in vain for {what}");
-        pause();
+        let waited = begin.elapsed();
+        assert!(waited < PATIENCE, "waited {PATIENCE:?} in vain for {what}");
+        pause_for((waited / 20).clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
     }
 }
 
@@ -105,8 +110,12 @@ pub fn copy_program(from: &Path, to: &Path) {
 }
 
 pub fn pause() {
-    let mut nothing = [];
-    let _ = nix::poll::poll(&mut nothing, 10_u8);
+    pause_for(SHORTEST_PAUSE);
+}
+
+fn pause_for(time: Duration) {
+    let time = nix::poll::PollTimeout::try_from(time).expect("a short time");
+    let _ = nix::poll::poll(&mut [], time);
 }
 
 pub fn ear(path: &Path) -> UnixDatagram {

@@ -4,10 +4,10 @@
 //! no byte has been sent. It uses only system calls and atomics, and then kills the process by the same signal.
 //!
 //! A SIGTERM without the timeout value kills the process at once. If the process has started a program
-//! ([`pass_on_to`]), the signal goes to the program, and the process exits after it.
+//! ([`start_and_pass_on`]), the signal goes to the program, and the process exits after it.
 
 use super::error::{Error, Result};
-use super::sender;
+use super::{sender, signal};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -85,10 +85,19 @@ pub fn disarm() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Passes SIGTERM to the process group of an unreaped child program.
-pub fn pass_on_to(leader: i32) {
-    PROGRAM.store(leader, Ordering::Relaxed);
-    compiler_fence(Ordering::SeqCst);
+/// Starts a program, which leads a process group, and passes SIGTERM to the group. A SIGTERM during the start waits.
+///
+/// # Errors
+/// Those of `start`.
+pub fn start_and_pass_on(start: impl FnOnce() -> Result<i32>) -> Result<i32> {
+    let mask = signal::block_all();
+    let started = start();
+    if let Ok(leader) = &started {
+        PROGRAM.store(*leader, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+    signal::restore(&mask);
+    started
 }
 
 /// Call before the program is reaped.
@@ -215,7 +224,9 @@ fn now_millis() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Ended, Side, exit_now, fork, reap_pid, send_signal};
+    use crate::external;
+    use crate::process::{Ended, Program, Side, exit_now, fork, reap_pid, send_signal};
+    use nix::sys::signal::raise;
     use std::io::{Read, Write};
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
@@ -293,5 +304,29 @@ mod tests {
         let terminate = |pid| send_signal(pid, Signal::SIGTERM).unwrap();
         let (answer, ended) = serve(armed, terminate);
         assert_eq!((answer.as_slice(), ended), (b"".as_slice(), TERMINATED));
+    }
+
+    #[test]
+    fn a_program_that_is_just_starting_gets_the_signal() {
+        let sleep = Program {
+            path: c"/bin/sleep".to_owned(),
+            arguments: vec![c"sleep".to_owned(), c"60".to_owned()],
+            environment: Vec::new(),
+            descriptors: Vec::new(),
+            descriptor_limit: None,
+        };
+        let begins = |socket: &mut UnixStream| {
+            socket.read_exact(&mut [0; 17]).unwrap();
+            let started = start_and_pass_on(|| {
+                let pid = external::start(&sleep, c"/")?;
+                let _ = raise(Signal::SIGTERM);
+                Ok(pid)
+            });
+            if started.and_then(reap_pid) != Ok(TERMINATED) {
+                exit_now(2);
+            }
+        };
+        let (_, ended) = serve(begins, |pid| send_signal(pid, Signal::SIGKILL).unwrap());
+        assert_eq!(ended, Ended::killed(libc::SIGKILL));
     }
 }

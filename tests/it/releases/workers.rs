@@ -52,18 +52,25 @@ fn workers_that_made_room_come_back_with_the_old_release() {
     for name in ["zygote", "wsgi"] {
         let steps = "gradual = [50]\nstep_time = \"600s\"\n";
         let shop = Shop::start(application(name), &format!("{EIGHT}{steps}"), false);
+        let old = shop.daemon.wait_for_workers("shop", 8);
         let visitors = Visitors::start(&shop, &["/"], 4, false);
         let mut command = forkyard(&["deploy", "shop", &shop.release("2")], &shop.daemon.dir);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut deploying = command.spawn().expect("a deployment");
         shop.daemon.wait_for("the new release gets 50 % of the requests");
-        let all = shop.daemon.wait_for_workers("shop", 8);
+        let are_old = |workers: &[u32]| workers.iter().filter(|pid| old.contains(pid)).count();
+        let mut shared = Vec::new();
+        wait_until("four workers of each release", || {
+            shared = shop.daemon.workers("shop");
+            shared.len() == 8 && are_old(&shared) == 4
+        });
         let (code, said) = shop.daemon.said(&["rollback", "shop"]);
         assert_eq!(code, Some(0), "{said}");
         assert_eq!(deploying.wait().expect("wait").code(), Some(70));
         wait_until("eight workers of the old release", || {
             let now = shop.daemon.workers("shop");
-            now.len() == 8 && now.iter().filter(|pid| all.contains(pid)).count() == 4
+            let stayed = now.iter().filter(|pid| shared.contains(pid)).count();
+            now.len() == 8 && stayed == 4 && are_old(&now) == 4
         });
         shop.assert_serves("1", &[]);
         let seen = visitors.end();

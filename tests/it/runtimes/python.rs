@@ -374,7 +374,7 @@ fn code_is_in_huge_pages_where_the_settings_say_so() {
             let application = format!("huge_code_pages = {wanted}\n{more}");
             let (daemon, _root) = start_as(interface, &[(&file, source)], STATIC, &application);
             assert_eq!(daemon.get("www", "x").body(), "well");
-            let worker = daemon.workers("www")[0];
+            let worker = daemon.wait_for_workers("www", 1)[0];
             let maps = read_file(format!("/proc/{worker}/maps"));
             let moved: Vec<&str> = maps
                 .lines()

@@ -79,8 +79,9 @@ impl Cgi {
             descriptors: vec![(input_theirs, 0), (output_theirs, 1), (errors_theirs, 2)],
             descriptor_limit: None,
         };
-        let pid = external::start_retrying(&program, &c_string(directory))?;
-        timeout_responder::pass_on_to(pid);
+        let pid = timeout_responder::start_and_pass_on(|| {
+            external::start_retrying(&program, &c_string(directory))
+        })?;
         let peer = Peer {
             input: Some(input),
             output,

@@ -65,9 +65,12 @@ impl RunningProgram {
             ],
             descriptor_limit: None,
         };
-        let pid = external::start_retrying(&foreign, &recipe.directory)?;
-        let process = pidfd::open(pid).inspect_err(|_| external::kill_group(pid))?;
-        timeout_responder::pass_on_to(pid);
+        let pid =
+            timeout_responder::start_and_pass_on(|| external::start_retrying(&foreign, &recipe.directory))?;
+        let process = pidfd::open(pid).inspect_err(|_| {
+            timeout_responder::pass_on_to_none();
+            external::kill_group(pid);
+        })?;
         Ok(RunningProgram {
             pid,
             process,
