@@ -53,7 +53,7 @@ enum AdoptError {
 }
 
 /// The parts that take over state.
-pub(crate) struct Parts<'p> {
+pub(crate) struct AdoptingParts<'p> {
     pub(crate) programs: &'p mut Programs,
     pub(crate) autopilots: &'p mut Autopilots,
     pub(crate) releases: &'p mut Releases,
@@ -65,7 +65,7 @@ impl Context {
     /// used if the previous configuration is unknown.
     pub(crate) fn adopt(
         &mut self,
-        parts: &mut Parts<'_>,
+        parts: &mut AdoptingParts<'_>,
         inherited: InheritedState,
         config: &Config,
     ) -> Option<Adopted> {
@@ -156,7 +156,7 @@ impl Context {
 
     fn adopt_generation(
         &mut self,
-        parts: &mut Parts<'_>,
+        parts: &mut AdoptingParts<'_>,
         left: document::SavedGeneration,
         gone: &[document::SavedWorker],
         config: &Config,

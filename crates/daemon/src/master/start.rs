@@ -8,7 +8,7 @@ use crate::context::failure::RunError;
 use crate::context::services::Handlers;
 use crate::context::sources::SIGNALS;
 use crate::handover::InheritedState;
-use crate::handover::adoption::Parts;
+use crate::handover::adoption::AdoptingParts;
 use crate::reload::say_interval;
 use forkyard_config::{self as config, Config};
 use forkyard_core::master::event::{CoreConfig, Event};
@@ -96,7 +96,7 @@ pub fn run(
     let autopilots = document.map_or(&[][..], |document| &document.autopilots);
     executor.autopilots.take(autopilots);
     let began = executor.context.handover.resume(document);
-    let mut parts = Parts {
+    let mut parts = AdoptingParts {
         programs: &mut executor.programs,
         autopilots: &mut executor.autopilots,
         releases: &mut executor.releases,

@@ -31,7 +31,7 @@ use std::time::Duration;
 const LATELY: Duration = Duration::from_secs(3600);
 
 /// The parts that a configuration concerns.
-pub(crate) struct Parts<'p> {
+pub(crate) struct ReloadedParts<'p> {
     pub(crate) reporters: &'p Reporters,
     pub(crate) jobs: &'p mut Jobs,
     pub(crate) web: &'p mut Web,
@@ -68,7 +68,7 @@ impl Context {
     /// has changed.
     pub(crate) fn prepare(
         &mut self,
-        parts: &mut Parts<'_>,
+        parts: &mut ReloadedParts<'_>,
         mut config: Config,
         extent: ReloadScope,
     ) -> Result<Prepared, ApplyError> {
@@ -148,7 +148,7 @@ impl Context {
     /// Opens what each pool needs. Removes from `config` what can't be applied.
     fn prospects(
         &mut self,
-        parts: &Parts<'_>,
+        parts: &ReloadedParts<'_>,
         config: &mut Config,
         extent: ReloadScope,
     ) -> Result<Vec<Prospect>, ApplyError> {
@@ -207,7 +207,7 @@ impl Context {
 
     fn open_pool<'p>(
         &mut self,
-        parts: &Parts<'_>,
+        parts: &ReloadedParts<'_>,
         pool: &'p Arc<Pool>,
         global: &Global,
         extent: ReloadScope,
@@ -238,7 +238,7 @@ impl Context {
 
     fn begin(
         &mut self,
-        parts: &mut Parts<'_>,
+        parts: &mut ReloadedParts<'_>,
         opened: Opened,
         extent: ReloadScope,
         fingerprints: &mut FingerprintCache,

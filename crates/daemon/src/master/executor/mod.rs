@@ -28,7 +28,7 @@ use crate::programs::Programs;
 use crate::releases::release::Releases;
 use crate::reload::Reload;
 use crate::reload::compare::Comparer;
-use crate::reload::prepare::Parts;
+use crate::reload::prepare::ReloadedParts;
 use crate::status::StatusSource;
 use crate::status::archive::PastHours;
 use crate::status::caches::Caches;
@@ -185,7 +185,7 @@ impl Executor {
         config: Config,
         extent: ReloadScope,
     ) -> Result<(CoreConfig, Changes), ApplyError> {
-        let mut parts = Parts {
+        let mut parts = ReloadedParts {
             reporters: &self.reporters,
             jobs: &mut self.jobs,
             web: &mut self.web,
