@@ -356,6 +356,8 @@ fn keys_are_obeyed_in_a_terminal() {
     tmux.press(&["?"]);
     tmux.wait_for("the report of the row's error");
     tmux.press(&["Escape"]);
+    // A key right behind it would be another one, with Alt.
+    tmux.wait_for("REQUESTS");
     // The request is ended only after a yes.
     tmux.press(&["3"]);
     tmux.wait_for("FOR");

@@ -113,7 +113,7 @@ pub fn pause() {
     pause_for(SHORTEST_PAUSE);
 }
 
-fn pause_for(time: Duration) {
+pub fn pause_for(time: Duration) {
     let time = nix::poll::PollTimeout::try_from(time).expect("a short time");
     let _ = nix::poll::poll(&mut [], time);
 }

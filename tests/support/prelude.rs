@@ -11,8 +11,8 @@ pub use super::strace::{self, Failing};
 pub(crate) use super::tests;
 pub use super::{
     PATIENCE, PHP_VERSION, StopAtEnd, assert_contains, assert_ends, assert_has, assert_lacks, assert_starts,
-    assert_success, each, exited, is_root, make_fifo, parsed, pause, process, read_file, text_of, until,
-    wait_until, write_file, write_program,
+    assert_success, each, exited, is_root, make_fifo, parsed, pause, pause_for, process, read_file, text_of,
+    until, wait_until, write_file, write_program,
 };
 pub(crate) use crate::skip::{needs_file, needs_root};
 pub use fastcgi::Request;

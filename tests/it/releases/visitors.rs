@@ -14,6 +14,9 @@ pub(super) const DYNAMIC: &str =
     "pm = \"dynamic\"\nmax_children = 6\nmin_spare_servers = 2\nmax_spare_servers = 4\n";
 pub(super) const ONDEMAND: &str = "pm = \"ondemand\"\nmax_children = 6\n";
 
+/// How long a visitor reads an answer.
+const PACE: Duration = Duration::from_millis(25);
+
 /// Visitors that ask until they are told to stop.
 pub(in crate::it) struct Visitors(Load<String>);
 
@@ -42,7 +45,7 @@ impl Visitors {
                 let mut own: Client = client.take().unwrap_or_else(connect);
                 let answer = own.request(&params[turn % params.len()], b"");
                 client = is_kept.then_some(own);
-                pause();
+                pause_for(PACE);
                 match answer {
                     Ok(answer) => format!("{} {}", answer.status(), answer.body()),
                     Err(error) => format!("lost: {error}"),

@@ -403,7 +403,7 @@ fn an_application_that_a_worker_can_not_load_is_refused_and_reported() {
 fn a_worker_in_which_loading_takes_too_long_ends() {
     let settings = "pm = \"ondemand\"\nmax_children = 1\ncatch_workers_output = true\n";
     let python = "import threading\nthreading.Event().wait()\n";
-    let application = "preload = false\nstart_timeout = \"1s\"\n";
+    let application = "preload = false\nstart_timeout = \"4s\"\n";
     let (daemon, _root) = start_as("wsgi", &[("wsgi.py", python)], settings, application);
     assert_starts(&daemon.get("www", "x").text(), "Status: 503");
     daemon.wait_for("wsgi.py\", line 2 in <module>");
