@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZero;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 use forkyard_sys::accounts::{self, Account};
@@ -83,7 +83,7 @@ pub fn control_socket(path: &Path) -> Option<PathBuf> {
 pub fn written_places(path: &Path) -> Vec<PathBuf> {
     let host = Host::default();
     // Not logged: the file was read before.
-    let file = fs::File::open(path).ok();
+    let file = open_at_once(path).ok();
     let bytes = file
         .and_then(|file| read_at_most(MAX_FILE_BYTES, file).ok())
         .unwrap_or_default();
@@ -230,7 +230,7 @@ impl World for Host {
 
     fn read(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
         log::debug!(target: "forkyard::config", "reading {}", path.display());
-        read_at_most(MAX_FILE_BYTES, fs::File::open(path)?)
+        read_at_most(MAX_FILE_BYTES, open_at_once(path)?)
     }
 
     fn read_of_application(&self, path: &Path) -> Result<Vec<u8>, WorldError> {
@@ -272,6 +272,28 @@ impl Files for Disk {
 /// package.json is invalid, or nothing can be started.
 pub fn node_command(root: &Path) -> Result<String, NoCommand> {
     start_command(root, &Disk)
+}
+
+/// Opens a file of the configuration. Refuses a FIFO, a socket or a device, which a daemon would wait for, but not the
+/// descriptors of a command's caller in `/dev`.
+///
+/// # Errors
+/// open(2), or [`WorldError::NotRegular`].
+pub fn open_at_once(path: &Path) -> Result<fs::File, WorldError> {
+    if path.starts_with("/dev") {
+        return Ok(fs::File::open(path)?);
+    }
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)?;
+    let kind = file.metadata()?.file_type();
+    // Reading a directory fails by itself.
+    match kind.is_file() || kind.is_dir() {
+        true => Ok(file),
+        false => Err(WorldError::NotRegular),
+    }
 }
 
 /// Reads a regular file. Follows links only if other users can't change the directories above.

@@ -1,11 +1,11 @@
 //! Implements [`Machine`] for the real machine.
 
 use super::machine::{Machine, OsFailure};
-use forkyard_config::{Host, World};
+use forkyard_config::{Host, World, WorldError, open_at_once};
 use forkyard_sys::file::open_log;
 use nix::errno::Errno;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 const MARK: &[u8] = b"X-Powered-By: PHP/";
@@ -14,10 +14,17 @@ const ABORTED: i32 = 2;
 
 impl Machine for Host {
     fn read_file(&self, path: &Path) -> Result<Vec<u8>, OsFailure> {
-        // php-fpm reads a directory as an empty file.
-        match fs::read(path) {
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => Ok(Vec::new()),
-            read => read.map_err(|error| failure(&error)),
+        let mut bytes = Vec::new();
+        let read = open_at_once(path).and_then(|mut file| Ok(file.read_to_end(&mut bytes)?));
+        match read {
+            Ok(_) => Ok(bytes),
+            // php-fpm reads a directory as an empty file.
+            Err(WorldError::System(error)) if error.kind() == io::ErrorKind::IsADirectory => Ok(Vec::new()),
+            Err(WorldError::System(error)) => Err(failure(&error)),
+            Err(error) => Err(OsFailure {
+                text: error.to_string(),
+                code: None,
+            }),
         }
     }
 

@@ -16,7 +16,9 @@ impl Site {
             for number in 0..count {
                 fs::write(file(&pools, number), member(dir, number, "")).expect("a pool");
             }
-            "[global]\nwatch = true\ninclude = [\"pools/*.toml\"]\n".to_owned()
+            let control = dir.join("control.sock");
+            let control = format!("[global]\ncontrol = \"{}\"\n", control.display());
+            control + "watch = true\ninclude = [\"pools/*.toml\"]\n"
         });
         daemon.wait_for("reload done");
         daemon.write("hello.php", "<?php echo 'hello';");
@@ -135,4 +137,29 @@ fn another_directory_may_take_the_place_of_the_one_that_is_watched() {
     site.ends(0);
     fs::write(file(&site.pools, 6), site.text(6)).expect("a pool");
     site.serves(6);
+}
+
+#[test]
+fn what_is_no_regular_file_is_skipped_and_blocks_nobody() {
+    let site = Site::start(1);
+    let place = site.pools.join("odd.toml");
+    let socket = || drop(UnixListener::bind(&place).expect("bind"));
+    let rows: [(&str, &dyn Fn()); 3] = [
+        ("a FIFO", &|| make_fifo(&place)),
+        ("a socket", &socket),
+        ("a device", &|| symlink("/dev/zero", &place).expect("link")),
+    ];
+    for (kind, make) in rows {
+        make();
+        let of_place = |log: &str| log.matches("odd.toml").count();
+        let before = of_place(&site.daemon.log());
+        let said = exited(Some(78), site.daemon.said(&["reload"]));
+        assert_contains(&said, "odd.toml");
+        assert!(of_place(&site.daemon.log()) > before, "{kind}");
+        let said = exited(Some(78), site.daemon.said(&["check"]));
+        assert_contains(&said, "odd.toml");
+        site.serves(0);
+        fs::remove_file(&place).expect("remove");
+        exited(Some(0), site.daemon.said(&["reload"]));
+    }
 }

@@ -25,6 +25,7 @@ pub use pool::can_be_named;
 use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -190,7 +191,7 @@ fn whole(
         }
     }
     if !diagnostics.is_php_fpm() {
-        shared_addresses(&pools, diagnostics);
+        shared_addresses(&pools, world, diagnostics);
         helpers::check(&pools, world, diagnostics);
     }
     preloaders(&mut pools, world, diagnostics);
@@ -458,7 +459,11 @@ fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> 
     kept
 }
 
-fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) {
+fn shared_addresses(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
+    let only_v6 = || {
+        let text = world.read(Path::new("/proc/sys/net/ipv6/bindv6only"));
+        text.is_ok_and(|text| text.starts_with(b"1"))
+    };
     // A map, because comparing all pairs of a thousand pools is slow.
     let mut sockets: HashMap<&Path, &Pool> = HashMap::new();
     let mut ports: Vec<(&Address, &Pool)> = Vec::new();
@@ -482,7 +487,7 @@ fn shared_addresses(pools: &[(&PoolText, Pool)], diagnostics: &mut Diagnostics) 
                     }
                 },
                 address => {
-                    let known = ports.iter().find(|(other, _)| overlap(other, address));
+                    let known = ports.iter().find(|(other, _)| overlap(other, address, &only_v6));
                     let known = known.map(|(_, other)| *other);
                     ports.push((address, pool));
                     known
@@ -521,16 +526,19 @@ fn preloaders(pools: &mut [(&PoolText, Pool)], world: &dyn World, diagnostics: &
     }
 }
 
-/// Whether two TCP addresses conflict. Paths are compared elsewhere.
-fn overlap(a: &Address, b: &Address) -> bool {
+/// Whether two TCP addresses conflict. Paths are compared elsewhere. `only_v6`: whether `[::]` leaves out IPv4.
+fn overlap(a: &Address, b: &Address, only_v6: &dyn Fn() -> bool) -> bool {
     match (a, b) {
         (Address::TcpAny(a), Address::TcpAny(b)) => a == b,
         (Address::TcpAny(port), Address::Tcp(tcp)) | (Address::Tcp(tcp), Address::TcpAny(port)) => {
             *port == tcp.port()
         }
         (Address::Tcp(a), Address::Tcp(b)) => {
-            let any = a.ip().is_unspecified() || b.ip().is_unspecified();
-            a.port() == b.port() && (a.ip() == b.ip() || (any && a.is_ipv4() == b.is_ipv4()))
+            let takes_all_of = |any: &SocketAddr, one: &SocketAddr| {
+                let is_own_family = any.is_ipv4() == one.is_ipv4();
+                any.ip().is_unspecified() && (is_own_family || (any.is_ipv6() && !only_v6()))
+            };
+            a.port() == b.port() && (a.ip() == b.ip() || takes_all_of(a, b) || takes_all_of(b, a))
         }
         (Address::Unix(_), _) | (_, Address::Unix(_)) => false,
     }
