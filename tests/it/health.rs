@@ -145,6 +145,30 @@ fn logs_are_opened_anew() {
 }
 
 #[test]
+fn logs_that_can_t_be_opened_anew_are_named() {
+    let configure = |dir: &Path| {
+        let logs = dir.join("logs");
+        make_folder(&logs);
+        let place = |name: &str| logs.join(name).display().to_string();
+        let (access, app, slow) = (place("access.log"), place("app.log"), place("slow.log"));
+        let settings = format!("access.log = \"{access}\"\napp_log = \"{app}\"\nslowlog = \"{slow}\"\n");
+        let more = "pm = \"static\"\nmax_children = 1\nrequest_slowlog_timeout = \"60s\"\n";
+        let control = dir.join("control.sock");
+        let pool = php_pool(dir, &format!("{settings}{more}"), "");
+        format!("control = \"{}\"\n{pool}", control.display())
+    };
+    let daemon = Daemon::start_logged(configure, "logs/daemon.log");
+    let (logs, away) = (daemon.dir.join("logs"), daemon.dir.join("away"));
+    fs::rename(&logs, &away).expect("rename");
+    let said = exited(Some(70), daemon.said(&["reopen-logs"]));
+    for name in ["daemon.log", "access.log", "app.log", "slow.log"] {
+        assert_contains(&said, name);
+    }
+    fs::rename(&away, &logs).expect("rename");
+    assert_eq!(daemon.said(&["reopen-logs"]), (Some(0), String::new()));
+}
+
+#[test]
 fn the_status_is_shown_again_and_again() {
     let daemon = start("");
     let mut child = daemon::forkyard(&["status", "--watch=50ms"], &daemon.dir)

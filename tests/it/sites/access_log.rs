@@ -56,3 +56,21 @@ fn an_instance_has_nothing_of_the_log_but_a_way_to_append() {
     assert_eq!(sites.body("/shop/"), "hello");
     lines(3);
 }
+
+#[test]
+fn a_log_that_can_t_be_opened_anew_is_named_and_written_on() {
+    let dir = directory();
+    let (logs, away) = (dir.path().join("logs"), dir.path().join("away"));
+    fs::create_dir(&logs).expect("a directory");
+    let settings = format!("access.log = \"{}\"", logs.join("access").display());
+    let sites = Sites::start_with("", &settings);
+    sites.wsgi("shop", 1, "'hello'");
+    assert_eq!(sites.body("/shop/"), "hello");
+    fs::rename(&logs, &away).expect("rename");
+    let said = exited(Some(70), sites.daemon.said(&["reopen-logs"]));
+    assert_contains(&said, &logs.join("access").display().to_string());
+    assert_eq!(sites.body("/shop/"), "hello");
+    wait_until("a second line in the old file", || {
+        read_file(away.join("access")).matches("/shop").count() == 2
+    });
+}

@@ -190,8 +190,9 @@ impl AppPool {
         self.say(helpers, &settings, sockets);
     }
 
-    /// Opens the access log for the router.
-    pub(super) fn say_access_log(&mut self, context: &Context) {
+    /// Opens the access log for the router. If that fails, the router keeps its file, and the failure is logged and
+    /// returned.
+    pub(super) fn say_access_log(&mut self, context: &Context) -> Option<String> {
         let opened = open_access_log(&self.template).map_err(|error| error.to_string());
         let theirs = opened.and_then(|file| match file {
             Some(file) if identity::is_root() => {
@@ -201,23 +202,31 @@ impl AppPool {
             }
             file => Ok(file),
         });
-        let theirs = theirs.unwrap_or_else(|error| {
-            let name = &self.template.name;
-            log::error!("[pool {name}] the router has no access log: {error}");
-            None
-        });
+        let theirs = match theirs {
+            Ok(theirs) => theirs,
+            Err(error) => {
+                let failure = format!(
+                    "[pool {}] the router has no access log: {error}",
+                    self.template.name
+                );
+                log::error!("{failure}");
+                return Some(failure);
+            }
+        };
         let limit = context.in_force.config.global.log_limit;
         let message = ToRouter::AccessLog { limit };
         self.say(&context.helpers, &message, theirs.into_iter().collect());
+        None
     }
 }
 
 impl Applications {
-    /// Gives routers the files that have been opened again.
-    pub(crate) fn reopen_access_logs(&mut self, context: &Context) {
-        for app_pool in self.routers.values_mut() {
-            app_pool.say_access_log(context);
-        }
+    /// Opens the routers' access logs again. Returns the failures.
+    pub(crate) fn reopen_access_logs(&mut self, context: &Context) -> Vec<String> {
+        let routers = self.routers.values_mut();
+        routers
+            .filter_map(|router| router.say_access_log(context))
+            .collect()
     }
 
     pub(crate) fn follow_helper(

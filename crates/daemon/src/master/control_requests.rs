@@ -76,8 +76,13 @@ impl Master {
                 Ok(Some(Answer::Done { value: Value::Null }))
             }
             Request::ReopenLogs {} => {
-                self.reopen_logs();
-                Ok(Some(Answer::Done { value: Value::Null }))
+                let failures = self.reopen_logs().join("; ");
+                match failures.is_empty() {
+                    true => Ok(Some(Answer::Done { value: Value::Null })),
+                    false => Err(Answer::refusal(format!(
+                        "logs that can't be opened are written to their old files: {failures}"
+                    ))),
+                }
             }
             Request::Status { caches } => {
                 if *caches && rights == Rights::All {

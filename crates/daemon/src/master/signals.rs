@@ -38,7 +38,7 @@ impl Master {
                     self.advance(LifecycleCause::Terminate);
                 }
                 SIGQUIT => self.finish(),
-                SIGUSR1 => self.reopen_logs(),
+                SIGUSR1 => drop(self.reopen_logs()),
                 SIGUSR2 => {
                     let ends = self.lifecycle.stopping().is_some();
                     // systemd already has STOPPING=1 and gets no RELOADING=1.
@@ -159,27 +159,38 @@ impl Master {
         self.service.tell_ready();
     }
 
-    pub(super) fn reopen_logs(&mut self) {
+    /// Opens all logs again. Returns the failures; those logs are written to their old files.
+    pub(super) fn reopen_logs(&mut self) -> Vec<String> {
+        let mut failures = Vec::new();
         match Log::install().reopen() {
             Ok(()) => log::info!("error log file re-opened"),
             Err(error) => {
-                log::error!("unable to re-opened error log file: {error}; the old one is written on")
+                log::error!("unable to re-opened error log file: {error}; the old one is written on");
+                failures.push(format!("error_log: {error}"));
             }
         }
-        match self.executor.context.pools.reopen_access_logs() {
-            Some(true) => log::info!("access log file re-opened"),
-            Some(false) => log::error!("unable to re-opened access log file; the old one is written on"),
-            None => {}
-        }
         let executor = &mut self.executor;
-        executor.applications.reopen_access_logs(&executor.context);
-        match self.executor.context.pools.reopen_app_logs() {
-            Some(true) => log::info!("application log file re-opened"),
-            Some(false) => log::error!("unable to re-open an application's log; the old one is written on"),
-            None => {}
+        let pools = &mut executor.context.pools;
+        match pools.reopen_access_logs() {
+            Ok(true) => log::info!("access log file re-opened"),
+            Ok(false) => {}
+            Err(failed) => {
+                log::error!("unable to re-opened access log file; the old one is written on");
+                failures.extend(failed);
+            }
         }
-        self.executor.context.pools.reopen_slow_logs();
+        match pools.reopen_app_logs() {
+            Ok(true) => log::info!("application log file re-opened"),
+            Ok(false) => {}
+            Err(failed) => {
+                log::error!("unable to re-open an application's log; the old one is written on");
+                failures.extend(failed);
+            }
+        }
+        failures.extend(pools.reopen_slow_logs());
+        failures.extend(executor.applications.reopen_access_logs(&executor.context));
         self.record(EventKind::LogsReopened, "the log files were opened again");
+        failures
     }
 
     /// Reads, checks and prepares the new configuration. Returns the answer if that fails, and the old configuration

@@ -53,13 +53,13 @@ impl Generation {
 }
 
 impl Pools {
-    /// Opens the applications' logs again. Returns `None` if there are none, otherwise whether all succeeded.
-    pub(crate) fn reopen_app_logs(&mut self) -> Option<bool> {
+    /// Opens the applications' logs again. Returns whether there are any, or the failures.
+    pub(crate) fn reopen_app_logs(&mut self) -> Result<bool, Vec<String>> {
         self.reopen("app_log: ", Generation::open_app_log)
     }
 
-    /// Opens the workers' access logs again. Returns `None` if there are none, otherwise whether all succeeded.
-    pub(crate) fn reopen_access_logs(&mut self) -> Option<bool> {
+    /// Opens the workers' access logs again. Returns whether there are any, or the failures.
+    pub(crate) fn reopen_access_logs(&mut self) -> Result<bool, Vec<String>> {
         self.reopen("", Generation::reopen_access_log)
     }
 
@@ -67,19 +67,22 @@ impl Pools {
         &mut self,
         key: &str,
         open: impl Fn(&mut Generation) -> Result<bool, LogError>,
-    ) -> Option<bool> {
-        let mut outcome = None;
+    ) -> Result<bool, Vec<String>> {
+        let (mut is_any, mut failures) = (false, Vec::new());
         for generation in self.generations.values_mut() {
             match open(generation) {
-                Ok(false) => {}
-                Ok(true) => outcome = outcome.or(Some(true)),
+                Ok(is_there) => is_any |= is_there,
                 Err(error) => {
-                    log::error!("[pool {}] {key}{error}", generation.settings.pool.name);
-                    outcome = Some(false);
+                    let failure = format!("[pool {}] {key}{error}", generation.settings.pool.name);
+                    log::error!("{failure}");
+                    failures.push(failure);
                 }
             }
         }
-        outcome
+        match failures.is_empty() {
+            true => Ok(is_any),
+            false => Err(failures),
+        }
     }
 
     pub(crate) fn app_log(&self, id: GenerationId) -> Option<&AppLog> {

@@ -26,7 +26,10 @@ const STANDARD_INPUT: i32 = 0;
 pub(crate) fn open(pool: &Pool) -> io::Result<Option<File>> {
     let open = |path| open_in_time(&format!("pool {}", pool.name), || open_log(path));
     let slow = pool.logs.slow_log.as_ref();
-    slow.map(|slow| open(&slow.path)).transpose()
+    let named =
+        |path: &Path, error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    slow.map(|slow| open(&slow.path).map_err(|error| named(&slow.path, error)))
+        .transpose()
 }
 
 /// Device and inode of a file; `None` if it can't be examined.
@@ -139,16 +142,21 @@ pub(crate) fn tracer_gone(pid: i32, ended: Ended) {
 }
 
 impl Pools {
-    pub(crate) fn reopen_slow_logs(&mut self) {
+    /// Opens the slow logs again. Returns the failures.
+    pub(crate) fn reopen_slow_logs(&mut self) -> Vec<String> {
+        let mut failures = Vec::new();
         for generation in self.generations.values_mut() {
             match open(&generation.settings.pool) {
                 Ok(log) => generation.take_slow_log(log),
                 Err(error) => {
                     let name = &generation.settings.pool.name;
-                    log::error!("[pool {name}] unable to open slowlog: {error}");
+                    let failure = format!("[pool {name}] unable to open slowlog: {error}");
+                    log::error!("{failure}");
+                    failures.push(failure);
                 }
             }
         }
+        failures
     }
 }
 

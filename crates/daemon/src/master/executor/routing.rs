@@ -171,7 +171,8 @@ impl Executor {
             Some(Who::Tracer(worker)) => slow::tracer_gone(worker, ended),
             None if context.spawner.reaped(pid, ended) => {}
             None if process::is_writer(pid) => {
-                context.pools.reopen_access_logs();
+                // The failures are logged.
+                let _ = context.pools.reopen_access_logs();
                 self.applications.reopen_access_logs(context);
                 log::warn!("process {pid}, which writes logs, ended: {ended:?}");
             }
