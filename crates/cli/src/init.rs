@@ -109,8 +109,16 @@ enum InitError {
     NotUtf8,
     #[error("there is no user of a web server; install nginx, or name one with --user")]
     NoWebUser,
-    #[error("give the pool a name of letters, digits, - and _ with --name")]
+    #[error(
+        "give the pool a name of letters, digits, - and _ with --name, of at most {LONGEST_NAME} characters"
+    )]
     NoName,
+    #[error(
+        "nginx can't have $ in a path, as in {0:?}; give the directory another name, or make a link to it"
+    )]
+    Dollar(String),
+    #[error("{0:?} is no list of host names; write --server-name \"example.com www.example.com\"")]
+    ServerName(String),
     #[error("{} has none of {signs}: {what} begins with one; go to its directory, or name it with --root", root.display())]
     NoApplication {
         root: PathBuf,
@@ -130,6 +138,9 @@ fn remedy(error: &io::Error) -> &'static str {
         _ => "give this command as root, or name another file",
     }
 }
+
+/// The socket's path has 107 bytes at most.
+const LONGEST_NAME: usize = 64;
 
 /// Writes the files. Existing files stay unchanged.
 pub(super) fn run(arguments: &Init) -> ExitCode {
@@ -159,6 +170,7 @@ fn write(arguments: &Init) -> Result<String, InitError> {
     });
     let mut note = String::new();
     if let Some(path) = &of_nginx {
+        site.check_for_nginx()?;
         let others = servers::beside(path);
         if site.server_name.is_none()
             && let Some(first) = servers::default(&others)
@@ -227,7 +239,7 @@ fn site(arguments: &Init) -> Result<Site, InitError> {
         .name
         .clone()
         .or(of_directory)
-        .filter(|name| *name == usable(name) && !name.is_empty());
+        .filter(|name| *name == usable(name) && (1..=LONGEST_NAME).contains(&name.len()));
     require_application(arguments.kind, &root)?;
     Ok(Site {
         kind: arguments.kind,
@@ -335,6 +347,20 @@ fn put(path: &Path, text: &str) -> Result<(), InitError> {
 }
 
 impl Site {
+    /// Checks what goes into nginx's file unquoted, or can't be quoted.
+    fn check_for_nginx(&self) -> Result<(), InitError> {
+        if self.root.contains('$') {
+            return Err(InitError::Dollar(self.root.clone()));
+        }
+        let is_odd = |c: char| c.is_control() || ";{}\"'#\\".contains(c);
+        match &self.server_name {
+            Some(name) if name.contains(is_odd) || name.trim().is_empty() => {
+                Err(InitError::ServerName(name.clone()))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn socket(&self) -> String {
         format!("/run/forkyard-{}.sock", self.name)
     }

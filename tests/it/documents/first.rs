@@ -178,6 +178,34 @@ fn a_site_that_is_written_shadows_no_other_and_is_shadowed_by_none() {
     assert!(said.contains(&remedy), "{said}");
 }
 
+#[test]
+fn a_site_that_no_server_could_have_is_refused_and_nothing_is_written() {
+    let dir = directory();
+    let long = "n".repeat(120);
+    let rows: [(&str, &[&str], &str); 4] = [
+        ("a$b", &[], "can't have $ in a path"),
+        ("shop", &["--server-name", "x.test;"], "no list of host names"),
+        ("shop", &["--server-name", " "], "no list of host names"),
+        (&long, &[], "at most 64 characters"),
+    ];
+    each(rows, |(name, more, expected)| {
+        let app = dir.path().join(name);
+        make_folder(&app);
+        write_file(app.join("wsgi.py"), "");
+        let files = ["pool.toml", "site.conf"].map(|file| dir.path().join(file));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forkyard"));
+        command.args(["init", "python", "--root"]).arg(&app);
+        command
+            .arg("--output")
+            .arg(&files[0])
+            .arg("--nginx")
+            .arg(&files[1]);
+        let said = exited(Some(70), said_by(command.args(more)));
+        assert_contains(&said, expected);
+        assert!(!files.iter().any(|file| file.exists()));
+    });
+}
+
 fn write_down(blocks: &[Block], kind: &str, app: &Path) {
     let own = |text: &str| text.replace(&app.display().to_string(), "/srv/app");
     let (pool, site) = init(kind, "app", app);
