@@ -401,6 +401,61 @@ fn what_can_not_be_a_release_is_refused_with_the_remedy() {
 }
 
 #[test]
+fn a_release_that_the_pool_s_user_can_not_enter_is_refused_and_changes_nothing() {
+    for application in &APPLICATIONS {
+        let shop = Shop::start(application, MANAGERS[0], false);
+        let name = application.name;
+        shop.assert_serves("1", &[]);
+        let workers = || BTreeSet::from_iter(shop.daemon.workers("shop"));
+        let before = workers();
+        let closed = shop.release("2");
+        let empty = shop.release("empty");
+        fs::create_dir(&empty).expect("a directory");
+        let set_mode = |mode| {
+            fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).expect("chmod");
+        };
+        let assert_unchanged = || {
+            shop.assert_serves("1", &[]);
+            let links = ["current", "current.last", "current.next"].map(|name| shop.link(name));
+            assert_eq!(links, [Some("releases/1".to_owned()), None, None], "{name}");
+            assert_eq!(workers(), before, "{name}");
+        };
+        // Nobody may search it; only its owner, root, may; it can be listed, but not searched.
+        let others = if is_root() {
+            [0o000, 0o700, 0o744]
+        } else {
+            [0o000, 0o600, 0o444]
+        };
+        for mode in others {
+            set_mode(mode);
+            let (code, text) = shop.deploy(&[&closed]);
+            assert_eq!(code, 78, "{name} {mode:o}: {text}");
+            for part in [
+                &format!("nothing was changed: release: {closed}: user "),
+                "chmod o+x it",
+            ] {
+                assert_contains(&text, part);
+            }
+            assert_unchanged();
+        }
+        let text = exited(78, shop.deploy(&[&empty]));
+        assert_contains(&text, &format!("nothing was changed: release: {empty} is empty"));
+        assert_unchanged();
+        // A restart, which reads the link, keeps the processes as well.
+        for directory in ["releases/2", "releases/empty"] {
+            shop.move_link(directory);
+            let (code, text) = shop.daemon.said(&["restart", "shop", "--wait"]);
+            assert!(code != Some(0), "{name} {directory}: {text}");
+            shop.move_link("releases/1");
+            assert_unchanged();
+        }
+        set_mode(0o755);
+        exited(0, shop.deploy(&[&closed]));
+        shop.assert_serves("2", &[]);
+    }
+}
+
+#[test]
 fn an_owner_deploys_below_the_link_s_directory_and_a_stranger_nothing() {
     skip_if!(needs_root());
     const OWNER: u32 = 33;

@@ -299,6 +299,46 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
 }
 
 #[test]
+fn a_release_that_its_user_can_not_enter_is_refused_and_changes_nothing() {
+    // The inspector of a daemon without root's rights can't look into such a directory either.
+    for application in applications().filter(|_| is_root()) {
+        let name = application.name;
+        let shop = Shop::start(application, "", false);
+        shop.assert_serves("1");
+        let closed = shop.path("releases/2");
+        let set_mode = |mode| {
+            fs::set_permissions(&closed, fs::Permissions::from_mode(mode)).expect("chmod");
+        };
+        // Root's directory with the application's files; and one of the application's user, without any rights.
+        let (_, uid) = USERS[0];
+        for (owner, mode) in [(0, 0o700), (0, 0o744), (uid, 0o000)] {
+            chown(&closed, Some(owner), Some(owner)).expect("chown");
+            set_mode(mode);
+            let (code, text) = shop.deploy("2", &[]);
+            assert_eq!(code, 78, "{name} {owner} {mode:o}: {text}");
+            let expected =
+                format!("nothing was changed: release: {closed}: user {uid}, as which the release runs");
+            assert_contains(&text, &expected);
+            assert_contains(&text, "chmod o+x it");
+            shop.assert_serves("1");
+            let links = ["current", "current.last", "current.next"].map(|name| shop.link(name));
+            assert_eq!(links, [Some("releases/1".to_owned()), None, None], "{name}");
+        }
+        chown(&closed, Some(uid), Some(uid)).expect("chown");
+        set_mode(0o700);
+        // The directory above the releases.
+        let above = shop.path("releases");
+        chown(&above, Some(0), Some(0)).expect("chown");
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o700)).expect("chmod");
+        let text = exited(78, shop.deploy("2", &[]));
+        assert_contains(&text, &format!("release: {above}: user {uid}, as which"));
+        fs::set_permissions(&above, fs::Permissions::from_mode(0o755)).expect("chmod");
+        exited(0, shop.deploy("2", &[]));
+        shop.assert_serves("2");
+    }
+}
+
+#[test]
 fn a_deployment_in_the_middle_is_taken_back_replaced_or_outlives_the_router() {
     let steps = "gradual = [10, 60]\nstep_time = \"600s\"\n";
     let shop = Shop::start(named("wsgi"), steps, false);

@@ -1,5 +1,6 @@
 //! Releases of applications: the inspector checks one that an operator names, and the router starts it on trial.
 
+use super::instances::resolve;
 use super::{Applications, Asker, RunningApplication};
 use crate::context::Context;
 use crate::context::generation::Generation;
@@ -11,6 +12,7 @@ use forkyard_protocol::reason::Reason;
 use forkyard_protocol::release::ReleaseWorkers;
 use forkyard_protocol::router::{AdminRequest, ToRouter, Unstarted};
 use forkyard_router::inspector::protocol::FoundApplication;
+use forkyard_sys::identity::Identity;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
@@ -159,6 +161,15 @@ impl Applications {
         self.deployed
             .looks
             .retain(|_, look| !is_over(look.asker, look.router));
+    }
+
+    /// Returns the user that runs an application. `Some(None)`: the daemon's; `None`: it can't be run, as the trial reports.
+    pub(crate) fn user_of(&self, router: PoolId, found: &FoundApplication) -> Option<Option<Identity>> {
+        let app_pool = self.routers.get(&router)?;
+        let account = resolve(&app_pool.template, app_pool.max, found).ok()?.account;
+        let user = account.user.as_deref();
+        let user = user.map(|user| Identity::look_up(user, account.group.as_deref()));
+        user.transpose().ok()
     }
 
     /// Starts a release, and answers with the trial.

@@ -62,6 +62,13 @@ pub enum ReleaseFault {
     },
     #[error("{} is no directory; name the directory of a release", .0.display())]
     NoDirectory(PathBuf),
+    #[error(
+        "{}: user {uid}, as which the release runs, can't search the directory; chmod o+x it, or give it to that user",
+        path.display()
+    )]
+    Closed { path: PathBuf, uid: u32 },
+    #[error("{} is empty; name the directory of a release", .0.display())]
+    Empty(PathBuf),
     #[error("{} leads to {}; name that", .0.display(), .1.display())]
     Linked(PathBuf, PathBuf),
     #[error("{} is not below {}: only root may name a release elsewhere", .0.display(), .1.display())]

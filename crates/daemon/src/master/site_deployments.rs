@@ -11,6 +11,7 @@ use crate::context::sites::Site;
 use crate::context::sites::SiteId;
 use crate::releases::deployments::PoolDeployments;
 use crate::releases::deployments::Target;
+use crate::releases::release::check_entry;
 use forkyard_core::master::event::GenerationId;
 use forkyard_core::release::steps::{self, DeploymentId};
 use forkyard_protocol::control::Answer;
@@ -166,10 +167,12 @@ impl Master {
                 }))
             }
             SiteRequest::Deploy { release, .. } if release.as_os_str().as_bytes().contains(&b':') => {
-                let fault = ReleaseFault::Colon(release);
-                Err(Answer::refusal(format!("nothing was changed: release: {fault}")))
+                Err(unusable(&ReleaseFault::Colon(release)))
             }
             SiteRequest::Deploy { release, gradual, .. } => {
+                if let Some(user) = self.executor.applications.user_of(router, &found) {
+                    check_entry(&found.root, user.as_ref()).map_err(|fault| unusable(&fault))?;
+                }
                 let id = sites.with_link(router, link, &release).ok_or_else(full)?;
                 let mut gradual = gradual;
                 if let Some(site) = sites.get_mut(id) {
@@ -343,6 +346,10 @@ fn may_change(rights: Rights, owner: Option<u32>) -> bool {
         Rights::All => true,
         Rights::Own(uid) => uid != 0 && owner == Some(uid),
     }
+}
+
+fn unusable(fault: &ReleaseFault) -> Answer {
+    Answer::refusal(format!("nothing was changed: release: {fault}"))
 }
 
 fn too_many() -> Answer {

@@ -15,6 +15,7 @@ use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_sys::identity::{self, Identity, become_user};
 use forkyard_sys::process::{self, Finding};
 use forkyard_worker::Settings;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -87,6 +88,8 @@ struct Look<'l> {
     /// The release that a deployment names; `None`: the link's target.
     wanted: Option<&'l Path>,
     by: ChosenBy,
+    /// Whether the release is refused if the user can't search it, or if it is empty.
+    is_entered: bool,
     /// The directory of a program below the link, if its files name the command.
     program: Option<PathBuf>,
 }
@@ -100,6 +103,7 @@ impl<'l> Look<'l> {
             user: settings.identity.as_ref(),
             wanted: None,
             by: ChosenBy::Link,
+            is_entered: false,
             program: program.and_then(|it| Some(it.root.strip_prefix(&release.link).ok()?.to_owned())),
         }
     }
@@ -160,8 +164,11 @@ impl Releases {
             let map = self.map_of(context, &settings, &release, Some(left));
             return Ok(with_map(settings, map));
         }
-        let found = Look::at(&settings, &release).carry_out();
-        match found {
+        let look = Look {
+            is_entered: is_asked,
+            ..Look::at(&settings, &release)
+        };
+        match look.carry_out() {
             Ok(found) => {
                 if found.release.is_none() {
                     log::warn!(
@@ -246,10 +253,60 @@ impl Context {
         let look = Look {
             wanted: Some(release),
             by,
+            is_entered: true,
             ..Look::at(&settings, written)
         };
         look.carry_out().map(|_| ())
     }
+}
+
+/// Checks that the user of an application can search its release, and that the release is not empty. `user`: `None` keeps the
+/// daemon's rights.
+pub(crate) fn check_entry(release: &Path, user: Option<&Identity>) -> Result<(), ReleaseFault> {
+    as_user(user, release, |uid| enter(release, uid))
+}
+
+/// Checks that this process can search a release, and that the release is not empty. A directory that can be searched but not
+/// listed passes.
+fn enter(release: &Path, uid: u32) -> Result<(), ReleaseFault> {
+    let fault = |directory: &Path| Some(fs::metadata(directory.join(".")).err()?.kind());
+    let is_closed = |directory: &&Path| fault(directory) == Some(ErrorKind::PermissionDenied);
+    // Everything below a closed directory is closed.
+    if let Some(closed) = release.ancestors().take_while(is_closed).last() {
+        return Err(ReleaseFault::Closed {
+            path: closed.to_owned(),
+            uid,
+        });
+    }
+    if fault(release).is_some() {
+        return Err(ReleaseFault::NotThere {
+            path: release.to_owned(),
+            uid,
+        });
+    }
+    match fs::read_dir(release).is_ok_and(|mut entries| entries.next().is_none()) {
+        true => Err(ReleaseFault::Empty(release.to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// Looks at files with the rights of a user, in a child process with a timeout. `release`: the directory that a late answer names.
+fn as_user<T: Serialize + DeserializeOwned>(
+    user: Option<&Identity>,
+    release: &Path,
+    look: impl FnOnce(u32) -> Result<T, ReleaseFault>,
+) -> Result<T, ReleaseFault> {
+    let uid = user.map_or_else(identity::own_user, |user| user.uid);
+    let found = process::within_a_moment(&format!("user {uid}"), || {
+        let found = match user.filter(|_| identity::is_root()).map(become_user) {
+            Some(Err(error)) => Err(ReleaseFault::System(error.to_string())),
+            Some(Ok(())) | None => look(uid),
+        };
+        Finding::from(serde_json::to_vec(&found).unwrap_or_default())
+    });
+    let late = |_| ReleaseFault::Late(release.to_owned());
+    let bytes = found.map(|found| found.bytes).unwrap_or_default();
+    serde_json::from_slice::<Result<T, ReleaseFault>>(&bytes).map_err(late)?
 }
 
 fn same_link(generation: &Generation, release: &Release) -> bool {
@@ -284,17 +341,9 @@ impl Generation {
 impl Look<'_> {
     /// Looks at the wanted release or the link, in a child process with a timeout.
     fn carry_out(&self) -> Result<Found, ReleaseFault> {
-        let uid = self.user.map_or_else(identity::own_user, |user| user.uid);
-        let found = process::within_a_moment(&format!("user {uid}"), || {
-            let found = match self.user.filter(|_| identity::is_root()).map(become_user) {
-                Some(Err(error)) => Err(ReleaseFault::System(error.to_string())),
-                Some(Ok(())) | None => self.look_now(uid),
-            };
-            Finding::from(serde_json::to_vec(&found).unwrap_or_default())
-        });
-        let late = |_| ReleaseFault::Late(self.wanted.unwrap_or(self.link).to_owned());
-        let bytes = found.map(|found| found.bytes).unwrap_or_default();
-        serde_json::from_slice::<Result<Found, ReleaseFault>>(&bytes).map_err(late)?
+        as_user(self.user, self.wanted.unwrap_or(self.link), |uid| {
+            self.look_now(uid)
+        })
     }
 
     fn look_now(&self, uid: u32) -> Result<Found, ReleaseFault> {
@@ -351,6 +400,9 @@ impl Look<'_> {
         let parent = link.parent().and_then(|parent| parent.canonicalize().ok());
         if let Some(parent) = parent.filter(|parent| !is_roots && !release.starts_with(parent)) {
             return Err(ReleaseFault::Elsewhere(release, parent));
+        }
+        if self.is_entered {
+            enter(&release, uid)?;
         }
         let start_command = match &self.program {
             Some(below) => {
