@@ -225,6 +225,40 @@ impl Shop {
 }
 
 #[test]
+fn a_pool_is_named_by_its_application_s_directory_link_and_release() {
+    let application = APPLICATIONS.iter().find(|it| it.name == "wsgi").expect("wsgi");
+    let shop = Shop::start(application, MANAGERS[0], false);
+    let path = |name: &str| {
+        let path = shop.daemon.dir.join(name).display().to_string();
+        path.trim_end_matches('/').to_owned()
+    };
+    shop.assert_serves("1", &[]);
+    let said = |arguments: &[&str]| exited(Some(0), shop.daemon.said(arguments));
+    let routes = said(&["routes", "shop", "--json"]);
+    let releases = said(&["releases", "shop"]);
+    for name in ["", "current", "releases/1"].map(path) {
+        assert_eq!(said(&["routes", &name, "--json"]), routes, "{name}");
+        assert_eq!(said(&["releases", &name]), releases, "{name}");
+    }
+    for name in ["", "current", "releases/1"].map(path) {
+        said(&["deploy", &name, &shop.release("2"), "--wait"]);
+        shop.assert_serves("2", &[]);
+        said(&["rollback", "shop", "--wait"]);
+        shop.assert_serves("1", &[]);
+        // A restart reads the link.
+        shop.move_link("releases/2");
+        said(&["restart", &name, "--wait"]);
+        shop.assert_serves("2", &[]);
+        said(&["deploy", "shop", &shop.release("1"), "--wait"]);
+        shop.assert_serves("1", &[]);
+    }
+    for command in ["restart", "routes", "releases"] {
+        let (code, text) = shop.daemon.said(&[command, &path("releases/2")]);
+        assert_ne!(code, Some(0), "{command}: {text}");
+    }
+}
+
+#[test]
 fn every_runtime_serves_one_release_until_a_deployment() {
     let rows = APPLICATIONS
         .iter()

@@ -16,6 +16,7 @@ mod held;
 mod many;
 mod memory;
 mod mounts;
+mod names;
 mod numbers;
 mod proof;
 mod refusals;

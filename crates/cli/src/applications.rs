@@ -4,6 +4,7 @@ use super::control::{
     CommandOutcome, CommandResult, Daemon, answer, ask_status, failures, lost, reloaded, socket, tell,
     unexpected,
 };
+use super::names::{directory, real};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
 use clap::{Args, Subcommand};
 use forkyard_config::units::duration;
@@ -124,14 +125,6 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the path in the daemon's form.
-fn real(path: &Path) -> PathBuf {
-    // Without permission to resolve the path, use it unresolved.
-    path.canonicalize()
-        .or_else(|_| std::path::absolute(path))
-        .unwrap_or_else(|_| path.to_owned())
-}
-
 /// The poll interval during a restart.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -144,7 +137,7 @@ fn restarted(arguments: &Restart) -> CommandResult {
     let Restart {
         daemon, what, wait, ..
     } = arguments;
-    let application = real(what);
+    let application = directory(daemon, what);
     let name = match what.to_str() {
         Some(name) if !name.contains('/') => name.to_owned(),
         _ => application.display().to_string(),
@@ -199,6 +192,20 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> CommandResu
         };
         return Ok(CommandOutcome::success(format!("{name}: {how}\n")));
     }
+    // The status has the directory of the release, which the daemon names.
+    let restarted = value.get("applications").and_then(Value::as_array);
+    let mut restarted: Vec<&str> = restarted
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    if restarted.is_empty() {
+        restarted.push(&name);
+    }
+    let is_restarted = |it: &&Value| {
+        let name = it.get("name").and_then(Value::as_str);
+        name.is_some_and(|name| restarted.contains(&name))
+    };
     loop {
         let status = ask_status(daemon)?;
         let views = status
@@ -208,7 +215,7 @@ fn restart_application(arguments: &Restart, application: PathBuf) -> CommandResu
         let known = views
             .filter_map(|view| view.get("applications")?.as_array())
             .flatten()
-            .filter(|it| it.get("name").and_then(Value::as_str) == Some(&name));
+            .filter(is_restarted);
         // Several pools may run the application.
         match known.map(progress).reduce(RestartProgress::and) {
             Some(RestartProgress::Over(instances)) => {
@@ -321,7 +328,7 @@ pub(super) fn take(arguments: &Take) -> ExitCode {
 fn leased(arguments: &Take) -> Result<ExitCode, CommandOutcome> {
     let request = Request::Take {
         of: match arguments.of.contains('/') {
-            true => real(Path::new(&arguments.of)).display().to_string(),
+            true => (directory(&arguments.daemon, Path::new(&arguments.of)).display()).to_string(),
             false => arguments.of.clone(),
         },
         wait_ms: arguments.wait.map(millis),

@@ -1,7 +1,7 @@
 //! `forkyard names`: the completions of the next word, from the running daemon or the configuration.
 
 use super::CONFIG;
-use super::control::Daemon;
+use super::control::{Daemon, answer};
 use super::health;
 use forkyard_config as config;
 use forkyard_protocol::control::{Answer, PoolStatus, Request, Status};
@@ -131,6 +131,35 @@ fn of_daemon(kind: Kind, status: &Status) -> Vec<String> {
             })
             .collect(),
     }
+}
+
+/// Returns an application's directory in the daemon's form. A link to the release in service stays; others are resolved.
+pub(super) fn directory(daemon: &Daemon, path: &Path) -> PathBuf {
+    release_link(daemon, path).unwrap_or_else(|| real(path))
+}
+
+/// Returns the path with its links resolved.
+pub(super) fn real(path: &Path) -> PathBuf {
+    // The path stays if the user may not resolve it.
+    path.canonicalize()
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
+}
+
+/// Returns the link that the daemon knows at this path.
+fn release_link(daemon: &Daemon, path: &Path) -> Option<PathBuf> {
+    // A slash at the end would lead to the link's target.
+    let path: PathBuf = std::path::absolute(path).ok()?.components().collect();
+    if !path.is_symlink() {
+        return None;
+    }
+    let place = |link: &Path| Some((real(link.parent()?), link.file_name()?.to_owned()));
+    let wanted = place(&path)?;
+    let Ok(Answer::Releases { releases }) = answer(daemon, &Request::Releases { pool: None }) else {
+        return None;
+    };
+    let mut links = releases.into_iter().map(|application| application.link);
+    links.find(|link| link.file_name() == Some(&wanted.1) && place(link).as_ref() == Some(&wanted))
 }
 
 fn applications(status: &Status) -> impl Iterator<Item = &Value> {

@@ -1,11 +1,13 @@
 //! `forkyard routes`: which paths of a pool keep its workers busy.
 
 use super::control::{Daemon, answer, printable, tell, unexpected};
+use super::names::directory;
 use super::numbers::duration;
 use super::table::{aligned, shown};
 use clap::Args;
 use forkyard_protocol::control::{Answer, Request};
 use forkyard_protocol::routes::RouteStatus;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Arguments of `forkyard routes`.
@@ -22,8 +24,15 @@ pub(super) struct Routes {
 }
 
 pub(super) fn run(wanted: &Routes) -> ExitCode {
-    let pool = wanted.pool.clone();
-    let answered = answer(&wanted.daemon, &Request::Routes { pool });
+    let Routes { daemon, pool, .. } = wanted;
+    let ask = |pool: String| answer(daemon, &Request::Routes { pool });
+    let answered = match ask(pool.clone()) {
+        // The configuration may name the directory by another path.
+        Ok(Answer::Error { .. }) if pool.contains('/') => {
+            ask(directory(daemon, Path::new(pool)).display().to_string())
+        }
+        other => other,
+    };
     tell(answered.and_then(|answer| match answer {
         Answer::Routes { routes } => Ok(shown(&routes[..], wanted.json, table)),
         other => Err(unexpected(other)),

@@ -13,7 +13,7 @@ struct Shop {
 }
 
 /// Gives everything below a directory to the first user.
-fn own(path: &Path) {
+pub(super) fn own(path: &Path) {
     if !is_root() {
         return;
     }

@@ -47,8 +47,18 @@ fn both(one: Value, other: Value) -> Value {
     match (is(&one, "started"), is(&other, "started")) {
         (true, _) => other,
         (false, true) => one,
-        (false, false) => json!({ "rolling": is(&one, "rolling") && is(&other, "rolling") }),
+        (false, false) => {
+            let applications = [named(&one), named(&other)].concat();
+            let is_rolling = is(&one, "rolling") && is(&other, "rolling");
+            json!({ "rolling": is_rolling, "applications": applications })
+        }
     }
+}
+
+/// The directories that a router has restarted.
+fn named(value: &Value) -> Vec<Value> {
+    let named = value.get("applications").and_then(Value::as_array);
+    named.cloned().unwrap_or_default()
 }
 
 impl AppPool {
@@ -136,14 +146,11 @@ impl Applications {
         self.running(context, id, root).is_some()
     }
 
-    /// Returns a running application by its root, or by the link or directory of its release.
+    /// Returns a running application by any of its names.
     fn running(&self, context: &Context, id: PoolId, root: &Path) -> Option<&RunningApplication> {
         let applications = &self.routers.get(&id)?.applications;
-        let sites = &context.pools.sites;
-        let site = || sites.get(sites.at(root)?).filter(|site| site.router == id);
-        applications
-            .get(root)
-            .or_else(|| applications.get(&site()?.served.release))
+        let served = context.pools.sites.served_at(id, root);
+        applications.get(root).or_else(|| applications.get(served))
     }
 
     /// Whether a client with these rights may change an application.

@@ -26,6 +26,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    fn has_link_at(&self, path: &Path) -> bool {
+        self.served.link == path || self.served.link.parent() == Some(path)
+    }
+
     /// Returns the directory of the link, which is the application's name.
     pub(crate) fn name(&self) -> String {
         let link = &self.served.link;
@@ -85,10 +89,26 @@ impl Sites {
         Some(id)
     }
 
-    /// Returns the application that a path names: by its link or the link's directory.
+    /// Returns the application that a path names: by its link, the link's directory, or its release in service.
     pub(crate) fn at(&self, path: &Path) -> Option<SiteId> {
-        let is_it = |site: &Site| site.served.link == path || site.served.link.parent() == Some(path);
-        self.iter().find(|(_, site)| is_it(site)).map(|(id, _)| id)
+        let by_link = self.iter().find(|(_, site)| site.has_link_at(path));
+        let by_release = || self.iter().find(|(_, site)| site.served.release == path);
+        by_link.or_else(by_release).map(|(id, _)| id)
+    }
+
+    /// Returns the link of the application that a path names in one of these pools, or the path if it names none.
+    pub(crate) fn link_at<'a>(&'a self, routers: &[PoolId], path: &'a Path) -> &'a Path {
+        let of_routers = || self.all.values().filter(|site| routers.contains(&site.router));
+        let by_link = of_routers().find(|site| site.has_link_at(path));
+        let site = by_link.or_else(|| of_routers().find(|site| site.served.release == path));
+        site.map_or(path, |site| &site.served.link)
+    }
+
+    /// Returns what serves the application that a path names, in one pool: the release in service, or the path itself.
+    pub(crate) fn served_at<'a>(&'a self, router: PoolId, path: &'a Path) -> &'a Path {
+        let link = self.link_at(&[router], path);
+        let site = self.of_router(router).find(|site| site.served.link == link);
+        site.map_or(path, |site| &site.served.release)
     }
 
     /// Returns the link and the releases of the application that serves or deploys this release.
@@ -152,11 +172,23 @@ mod tests {
         let (link, release) = (Path::new("/srv/shop/current"), Path::new("/srv/shop/releases/1"));
         let id = sites.with_link(one, link, release).expect("a site");
         assert_eq!(sites.with_link(one, link, Path::new("/x")), Some(id));
-        assert_ne!(sites.with_link(other, link, release), Some(id));
-        for path in ["/srv/shop", "/srv/shop/current"] {
-            assert_eq!(sites.at(Path::new(path)), Some(id));
+        assert_ne!(sites.with_link(other, link, Path::new("/x")), Some(id));
+        for path in ["/srv/shop", "/srv/shop/current", "/srv/shop/releases/1"] {
+            let path = Path::new(path);
+            assert_eq!(sites.at(path), Some(id));
+            assert_eq!(sites.link_at(&[other, one], path), link);
+            assert_eq!(sites.link_at(&[PoolId(3)], path), path);
+            assert_eq!(sites.served_at(one, path), release);
+            assert_eq!(sites.served_at(PoolId(3), path), path);
         }
-        assert_eq!(sites.at(release), None);
+        assert_eq!(sites.served_at(other, link), Path::new("/x"));
+        assert_eq!(sites.served_at(other, release), release);
+        for path in ["/srv/shop/releases/2", "/srv", "/srv/shop/releases", "shop"] {
+            let path = Path::new(path);
+            assert_eq!(sites.at(path), None);
+            assert_eq!(sites.link_at(&[one, other], path), path);
+            assert_eq!(sites.served_at(one, path), path);
+        }
         assert_eq!(
             sites.link_to(one, release).map(|it| it.link.as_path()),
             Some(link)

@@ -92,7 +92,8 @@ impl Master {
                 Ok(None)
             }
             Request::Routes { pool } => {
-                let routes = self.executor.context.pools.routes(rights, pool);
+                let context = &self.executor.context;
+                let routes = context.pools.routes(&context.in_force.config, rights, pool);
                 routes
                     .map(|routes| Some(Answer::Routes { routes }))
                     .map_err(Answer::from)

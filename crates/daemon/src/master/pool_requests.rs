@@ -41,8 +41,11 @@ impl Master {
             applications,
             ..
         } = &self.executor;
-        let all = std::iter::once(first).chain(others);
+        let all: Vec<PoolId> = std::iter::once(first).chain(others).collect();
+        // With the release that its link names now.
+        let application = context.pools.sites.link_at(&all, application);
         let mut chosen: Vec<PoolId> = all
+            .into_iter()
             .filter(|id| applications.knows(context, *id, application))
             .collect();
         let is_known = !chosen.is_empty();
@@ -83,7 +86,8 @@ impl Master {
             Some(id) => id,
             None => applications.routers_for(Path::new(of))?.0,
         };
-        let of = of.to_owned();
+        let served = self.executor.context.pools.sites.served_at(id, Path::new(of));
+        let of = served.to_str().unwrap_or(of).to_owned();
         self.pass_on(id, asker, AdminRequest::Take { of, wait });
         Ok(None)
     }

@@ -4,18 +4,34 @@ use crate::context::generation::Generation;
 use crate::context::pools::Pools;
 use crate::context::refused::Refused;
 use crate::context::rights::Rights;
+use forkyard_config::Config;
 use forkyard_protocol::routes::{RouteStatus, RouteSums};
 use std::path::Path;
 
 impl Pools {
-    /// Returns the routes of a pool, or of the application with this root. Owners may ask for their own.
-    pub(crate) fn routes(&self, rights: Rights, name: &str) -> Result<Vec<RouteStatus>, Refused> {
+    /// Returns the routes of a pool, or of the application in this directory. Owners may ask for their own.
+    pub(crate) fn routes(
+        &self,
+        config: &Config,
+        rights: Rights,
+        name: &str,
+    ) -> Result<Vec<RouteStatus>, Refused> {
+        let path = Path::new(name);
+        let pool = self.pool_named_by(config, name);
+        let pool = pool.map_or(name, |pool| pool.name.as_str());
+        let site = self.sites.at(path).and_then(|id| self.sites.get(id));
+        let sites = self.sites.iter().map(|(_, site)| &site.served);
+        let served = sites.filter(|served| site.is_some_and(|site| site.served.link == served.link));
+        let roots: Vec<&Path> = served
+            .map(|served| served.release.as_path())
+            .chain([path])
+            .collect();
         let is_meant = |generation: &&Generation| {
             let root = generation.settings.pool.application.root();
-            self.shown_with(generation) == name || root == Some(Path::new(name))
+            self.shown_with(generation) == pool || root.is_some_and(|root| roots.contains(&root))
         };
         let meant: Vec<&Generation> = self.generations.values().filter(is_meant).collect();
-        if meant.is_empty() && self.pools_named(name).is_empty() {
+        if meant.is_empty() && self.pools_named(pool).is_empty() {
             return Err(Refused::NoPool(name.to_owned()));
         }
         let own = meant

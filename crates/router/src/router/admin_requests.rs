@@ -175,8 +175,9 @@ impl Router {
                 .restart_method(&name)
                 .unwrap_or(RestartMethod::Blocking),
         };
+        let applications = [name.to_string()];
         self.tell(Event::Restart(name, method));
-        Ok(json!({ "rolling": method == RestartMethod::Rolling }))
+        Ok(json!({ "rolling": method == RestartMethod::Rolling, "applications": applications }))
     }
 
     pub(super) fn leased(&mut self, admin_request: u64, session: SessionId, number: u64) {
