@@ -441,6 +441,7 @@ fn a_release_that_the_pool_s_user_can_not_enter_is_refused_and_changes_nothing()
         let name = application.name;
         shop.assert_serves("1", &[]);
         let workers = || BTreeSet::from_iter(shop.daemon.workers("shop"));
+        shop.daemon.wait_for_workers("shop", 2);
         let before = workers();
         let closed = shop.release("2");
         let empty = shop.release("empty");
