@@ -69,7 +69,7 @@ section! {
             "names of groups, each with a list of applications' roots: [Groups](application-pool.md#groups)")
             .sample(Off(r#"{ images = ["/srv/www/thumbnails", "/srv/www/posters"] }"#)),
         min_uid: Field<Whole> = key("min_uid", "number", "`1000`",
-            "owners of applications have at least this user id"),
+            "owners of applications have at least this user id, and an entry in the user database"),
         user_switching: Field<Flag> = key("user_switching", "flag", "`true`",
             "run each application as its owner; otherwise all as `default_user`"),
         user_mounts: Field<Flag> = key("user_mounts", "flag", "`false`",
