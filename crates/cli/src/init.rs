@@ -347,7 +347,7 @@ fn put(path: &Path, text: &str) -> Result<(), InitError> {
 }
 
 impl Site {
-    /// Checks what goes into nginx's file unquoted, or can't be quoted.
+    /// Checks the root and the host names for characters that nginx can't quote.
     fn check_for_nginx(&self) -> Result<(), InitError> {
         if self.root.contains('$') {
             return Err(InitError::Dollar(self.root.clone()));

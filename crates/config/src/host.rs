@@ -274,13 +274,13 @@ pub fn node_command(root: &Path) -> Result<String, NoCommand> {
     start_command(root, &Disk)
 }
 
-/// Opens a file of the configuration. Refuses a FIFO, a socket or a device, which a daemon would wait for, but not the
-/// descriptors of a command's caller in `/dev`.
+/// Opens a file of the configuration. Refuses FIFOs, sockets and devices, which would block the daemon, except in `/dev`
+/// and `/proc`, where a shell names its descriptors.
 ///
 /// # Errors
 /// open(2), or [`WorldError::NotRegular`].
 pub fn open_at_once(path: &Path) -> Result<fs::File, WorldError> {
-    if path.starts_with("/dev") {
+    if path.starts_with("/dev") || path.starts_with("/proc") {
         return Ok(fs::File::open(path)?);
     }
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
