@@ -3,11 +3,11 @@
 use forkyard_sys as sys;
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike, bind, getsockname, setsockopt,
-    socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, SockaddrLike, SockaddrStorage, bind,
+    getsockname, setsockopt, socket, sockopt,
 };
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 const MOST_TRIES: u32 = 512;
@@ -61,8 +61,17 @@ fn is_free(address: IpAddr, port: u16) -> bool {
         IpAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
         IpAddr::V6(_) => IpAddr::from([0_u16; 8]),
     };
-    let can = |ip: IpAddr| TcpListener::bind(SocketAddr::new(ip, port)).is_ok();
-    can(address) && can(any)
+    [address, any]
+        .into_iter()
+        .all(|ip| can_bind(SocketAddr::new(ip, port)).is_ok())
+}
+
+/// Binds without listening: nobody reaches the socket, and a child that has a copy of it takes the port from nobody.
+fn can_bind(address: SocketAddr) -> nix::Result<()> {
+    let address = SockaddrStorage::from(address);
+    let socket = tcp(address.family().ok_or(Errno::EAFNOSUPPORT)?)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    bind(socket.as_raw_fd(), &address)
 }
 
 /// Binds a socket to a kernel-chosen port on every address, without listening. While it is open, no other process can
@@ -104,10 +113,13 @@ fn bind_to<A: SockaddrLike>(held: &OwnedFd, address: &A) -> nix::Result<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     /// A process that another test starts has a copy of the socket until its exec.
     fn is_freed(port: u16) -> bool {
-        (0..1_000_000).any(|_| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        (0..1_000_000).any(|_| is_free(HERE, port))
     }
 
     #[test]
@@ -125,16 +137,16 @@ mod tests {
 
     #[test]
     fn a_port_is_given_once_and_not_while_a_process_listens() {
-        let here = IpAddr::from([127, 0, 0, 1]);
-        let listener = TcpListener::bind((here, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
+        // No ephemeral port: connections of other tests have those.
+        let port = Ports::new((20_000, 32_000)).take(HERE).unwrap();
+        let listener = TcpListener::bind((HERE, port)).unwrap();
         let mut ports = Ports::new((port, port));
-        assert!(ports.take(here).is_err());
+        assert!(ports.take(HERE).is_err());
         drop(listener);
         assert!(is_freed(port));
-        assert_eq!(ports.take(here), Ok(port));
-        assert!(ports.take(here).is_err());
+        assert_eq!(ports.take(HERE), Ok(port));
+        assert!(ports.take(HERE).is_err());
         ports.release(port);
-        assert_eq!(ports.take(here), Ok(port));
+        assert_eq!(ports.take(HERE), Ok(port));
     }
 }
