@@ -44,6 +44,30 @@ fn a_good_release_gets_more_and_more_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_release_without_its_scripts_is_taken_back() {
+    for application in ["zygote", "php", "cgi"].map(application) {
+        let (name, script) = (application.name, application.files[0].0);
+        let steps = "gradual = [20, 50]\nstep_time = \"10s\"\n";
+        let shop = Shop::start(application, &format!("{STATIC}{steps}"), false);
+        fs::remove_file(shop.daemon.dir.join("releases/2").join(script)).expect("a script");
+        shop.assert_serves("1", &[]);
+        let visitors = Visitors::start(&shop, &["/"], 3, false);
+        let text = exited(70, shop.deploy(&[&shop.release("2")]));
+        assert_contains(
+            &text,
+            " requests named a script that is missing or refused, with the release before 0 of ",
+        );
+        let missing = visitors.seen("404");
+        let seen = visitors.end();
+        assert!(
+            missing > 0 && seen.keys().all(|text| !text.contains("lost")),
+            "{name}: {seen:?}"
+        );
+        shop.assert_serves("1", &[]);
+    }
+}
+
+#[test]
 fn a_release_whose_routes_fail_is_taken_back() {
     let failing =
         "<?php usleep(1000); if ($_SERVER['REQUEST_URI'] === '/4') { http_response_code(500); } echo 'bad';";

@@ -266,6 +266,17 @@ fn a_release_that_fails_or_does_not_start_is_taken_back() {
     let events = shop.daemon.shown(&["events"]);
     assert_contains(&events, "releases/2 was taken back: ");
 
+    // The start-up file of other runtimes is asked for before the trial.
+    let shop = Shop::start(named("cgi"), "gradual = [20, 50]\nstep_time = \"10s\"\n", false);
+    fs::remove_file(shop.root.join("releases/2").join(shop.application.files[0].0)).expect("remove");
+    shop.assert_serves("1");
+    let visitors = shop.visitors(&["/"], 3, false);
+    let text = exited(70, shop.deploy("2", &[]));
+    assert_contains(&text, " requests named a script that is missing or refused, ");
+    let seen = visitors.end();
+    assert!(seen.keys().all(|text| !text.contains("lost")), "{seen:?}");
+    shop.assert_serves("1");
+
     for name in ["wsgi", "rack", "node"] {
         let shop = Shop::start(named(name), "", false);
         shop.assert_serves("1");

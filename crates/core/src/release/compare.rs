@@ -30,10 +30,9 @@ const SUSPICIOUS: f64 = 10.0;
 const SUSPICIOUS_ROUTE: f64 = 10.0;
 
 /// Stakes of the questions. Their sum is 1.
-const ALL_ERRORS: f64 = 0.2;
+const ALL_ERRORS: f64 = 0.25;
 const ALL_TIMES: f64 = 0.15;
 const DEATHS: f64 = 0.1;
-const FATAL_LINES: f64 = 0.05;
 const STARTS: f64 = 0.05;
 const ROUTE_ERRORS: f64 = 0.2 / (sums::MOST_ROUTES + 1) as f64;
 const ROUTE_TIMES: f64 = 0.25 / (sums::MOST_ROUTES + 1) as f64;
@@ -82,7 +81,6 @@ pub struct Compare {
     all_errors: Evidence,
     all_times: Evidence,
     deaths: Whole,
-    fatal_lines: Whole,
     starts: Evidence,
     after_old_failure: u32,
     compared: u64,
@@ -91,6 +89,7 @@ pub struct Compare {
     /// All requests of this step.
     plain: Plain,
     plain_deaths: Deaths,
+    plain_refusals: Plain,
 }
 
 impl Compare {
@@ -115,13 +114,11 @@ impl Compare {
             route.times.renew();
             route.plain = Plain::default();
         }
-        (self.plain, self.plain_deaths) = (Plain::default(), Deaths::default());
-        for whole in [&mut self.deaths, &mut self.fatal_lines] {
-            if let Some(window) = whole.window.end() {
-                whole.evidence.add(&window, evidence::errors(&window));
-            }
-            whole.evidence.renew();
+        (self.plain, self.plain_deaths, self.plain_refusals) = Default::default();
+        if let Some(window) = self.deaths.window.end() {
+            self.deaths.evidence.add(&window, evidence::errors(&window));
         }
+        self.deaths.evidence.renew();
         self.all_errors.renew();
         self.all_times.renew();
     }
@@ -129,6 +126,7 @@ impl Compare {
     /// Whether one question has so much evidence that a longer step would answer it.
     pub fn is_suspicious(&self) -> bool {
         self.plain_deaths.doubts()
+            || self.plain_refusals.doubts()
             || self.questions().any(|(route, why, _, evidence)| {
                 let enough = route.map_or(SUSPICIOUS, |_| SUSPICIOUS_ROUTE);
                 evidence.mean() >= enough && matters(why, &evidence.sums)
@@ -224,8 +222,7 @@ impl Compare {
         let deaths = with(|events| events.deaths);
         self.deaths.second(&deaths, self.part);
         self.plain_deaths.second(&deaths);
-        self.fatal_lines
-            .second(&with(|events| events.fatal_lines), self.part);
+        self.plain_refusals.second(&with(|events| events.refused));
         self.after_old_failure = match events.old.failed_starts {
             0 => self.after_old_failure.saturating_sub(1),
             _ => AFTER_OLD_FAILURE,
@@ -245,7 +242,6 @@ impl Compare {
             (None, Why::Errors, ALL_ERRORS, &self.all_errors),
             (None, Why::Slower, ALL_TIMES, &self.all_times),
             (None, Why::Deaths, DEATHS, &self.deaths.evidence),
-            (None, Why::FatalLines, FATAL_LINES, &self.fatal_lines.evidence),
             (None, Why::FailedStarts, STARTS, &self.starts),
         ];
         let routes = self.routes.iter().flat_map(|(name, route)| {
@@ -280,6 +276,9 @@ impl Compare {
         if self.plain_deaths.fails() {
             return Verdict::roll_back(None, Why::Deaths, &self.plain_deaths.sums);
         }
+        if self.plain_refusals.fails() {
+            return Verdict::roll_back(None, Why::Refusals, &self.plain_refusals.sums);
+        }
         let routes = self.routes.iter().map(|(name, route)| (Some(name), &route.plain));
         let mut all = [(None, &self.plain)].into_iter().chain(routes);
         let failing = all.find(|(_, plain)| plain.fails());
@@ -306,9 +305,9 @@ fn smaller_part(percent: u8) -> f64 {
 fn matters(why: Why, sums: &Pair<Counts>) -> bool {
     let failed = sums.new.errors as f64 / sums.new.requests.max(1) as f64;
     match why {
-        Why::Errors | Why::FatalLines => failed >= LEAST_ERRORS,
+        Why::Errors => failed >= LEAST_ERRORS,
         Why::Deaths => failed >= LEAST_DEATHS,
-        Why::FailedStarts => true,
+        Why::Refusals | Why::FailedStarts => true,
         Why::Slower => {
             let median = |times: &Times| times.median().unwrap_or(0.0);
             median(&sums.new.times) - median(&sums.old.times) >= LEAST_SLOWER

@@ -16,6 +16,7 @@ use forkyard_core::master::event::{Choice, GenerationId, PoolId, WorkerId};
 use forkyard_host::confine;
 use forkyard_host::logs::{Handout, LogError, open_file};
 use forkyard_protocol::handover::names::{self, QueueKind};
+use forkyard_protocol::refusals::RefusalCause;
 use forkyard_runtimes::http::Share;
 use forkyard_scoreboard::header::Wish;
 use forkyard_scoreboard::layout::{header as field, slot as slot_field};
@@ -394,6 +395,21 @@ impl Generation {
     pub(crate) fn pages(&self) -> impl Iterator<Item = (u32, WorkerId, &[AtomicU64])> {
         let slots = self.slots.iter();
         slots.filter_map(|(slot, worker)| Some((*slot, *worker, self.page(*slot)?)))
+    }
+
+    /// Returns how many requests named a script that is missing or refused, those of past workers included. Untrusted.
+    pub(crate) fn refused(&self) -> u64 {
+        let Some(resources) = &self.resources else {
+            return 0;
+        };
+        let count = |cause| {
+            let pages = self.pages().map(|(_, _, page)| page);
+            refusals::told(resources.board.header(), pages, cause).0
+        };
+        RefusalCause::ALL
+            .into_iter()
+            .map(count)
+            .fold(0, u64::saturating_add)
     }
 
     /// Frees a slot, and adds the counters of its worker to the generation's past.

@@ -23,6 +23,8 @@ pub(crate) struct Comparison {
     /// Workers with a counted start.
     started: BTreeSet<WorkerId>,
     events: [Events; 2],
+    /// Both generations' refused scripts, up to the last second.
+    refused: [u64; 2],
     answered: Pair<Answered>,
 }
 
@@ -38,6 +40,7 @@ impl Comparison {
             new,
             started: BTreeSet::new(),
             events: [Events::default(); 2],
+            refused: [0; 2],
             answered: Pair::default(),
         };
         for (side, id) in [(Side::Old, old), (Side::New, new)] {
@@ -46,6 +49,7 @@ impl Comparison {
             };
             begun.started.extend(generation.slots.values().copied());
             if side == Side::Old {
+                begun.refused[0] = generation.refused();
                 read(generation, |slot, rows, other| {
                     begun.reading.begin(number(id, slot), rows, other)
                 });
@@ -124,8 +128,11 @@ impl Comparison {
             let workers: Vec<WorkerId> = generation.slots.values().copied().collect();
             let begun = workers.into_iter().filter(|worker| self.started.insert(*worker));
             let begun = begun.count() as u64;
+            let refused = generation.refused();
+            let before = std::mem::replace(&mut self.refused[side as usize], refused);
             if let Some(events) = self.events_of(id) {
                 events.starts += begun;
+                events.refused += refused.saturating_sub(before);
             }
             let reading = &mut self.reading;
             read(generation, |slot, rows, other| {

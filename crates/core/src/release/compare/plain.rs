@@ -31,6 +31,12 @@ impl Plain {
         self.failing = self.failing.saturating_add(u32::from(is_worse(second)));
     }
 
+    /// Whether more requests may show that the generation fails.
+    pub(super) fn doubts(&self) -> bool {
+        self.sums.old.requests >= ENOUGH_OLD && is_worse(&self.sums)
+    }
+
+    /// Whether the new generation plainly fails.
     pub(super) fn fails(&self) -> bool {
         let Pair { old, new } = &self.sums;
         let is_enough = new.requests >= ENOUGH_NEW && old.requests >= ENOUGH_OLD;

@@ -95,8 +95,8 @@ impl Pair<Counts> {
 pub struct Events {
     /// Workers that died, not at a limit of their requests.
     pub deaths: u64,
-    /// Fatal errors in the application's log.
-    pub fatal_lines: u64,
+    /// Requests whose script was missing or refused.
+    pub refused: u64,
     /// Starts of workers that ended, well or not.
     pub starts: u64,
     /// Starts that the application failed, or that took longer than they may. Failures of the machine do not count.

@@ -69,8 +69,8 @@ fn a_verdict_is_a_sentence() {
             "12 workers died in 40 requests, with the release before 1 in 4000",
         ),
         (
-            verdict(None, Why::FatalLines),
-            "12 fatal errors in 40 requests, with the release before 1 in 4000",
+            verdict(None, Why::Refusals),
+            "12 of 40 requests named a script that is missing or refused, with the release before 1 of 4000",
         ),
         (
             verdict(None, Why::FailedStarts),
@@ -91,10 +91,7 @@ fn differences_by_table() {
     };
     let none = Events::default();
     let deaths = Events { deaths: 1, ..none };
-    let fatal = Events {
-        fatal_lines: 1,
-        ..none
-    };
+    let refusals = |refused| Events { refused, ..none };
     let starts = Events {
         starts: 1,
         failed_starts: 1,
@@ -136,7 +133,9 @@ fn differences_by_table() {
             events(Events { deaths: 9, ..none }, deaths),
             None,
         ),
-        ("fatal lines", events(none, fatal), Some(Why::FatalLines)),
+        ("refusals", events(refusals(9), refusals(5)), Some(Why::Refusals)),
+        ("few refusals", events(none, refusals(4)), None),
+        ("refusals of both", events(refusals(10), refusals(10)), None),
         ("failed starts", events(none, starts), Some(Why::FailedStarts)),
         ("failed starts of both", events(starts, starts), None),
     ];
@@ -339,7 +338,7 @@ fn lies_do_not_panic() {
             lie.events.old.deaths = next();
             lie.events.new = Events {
                 deaths: next(),
-                fatal_lines: next(),
+                refused: next(),
                 starts: next(),
                 failed_starts: next(),
             };

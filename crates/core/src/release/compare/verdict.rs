@@ -11,7 +11,7 @@ pub enum Why {
     Errors,
     Slower,
     Deaths,
-    FatalLines,
+    Refusals,
     FailedStarts,
 }
 
@@ -92,9 +92,9 @@ impl fmt::Display for Verdict {
                 "{} workers died in {} requests, with the release before {} in {}",
                 new.failed, new.of, old.failed, old.of
             ),
-            Why::FatalLines => write!(
+            Why::Refusals => write!(
                 f,
-                "{} fatal errors in {} requests, with the release before {} in {}",
+                "{} of {} requests named a script that is missing or refused, with the release before {} of {}",
                 new.failed, new.of, old.failed, old.of
             ),
             Why::FailedStarts => write!(f, "{} of {} starts of a worker failed", new.failed, new.of),
