@@ -30,7 +30,10 @@ fn a_request_on_a_kept_connection_costs_few_calls() {
             "{name}: {worker:?}"
         );
     }
-    let sum = worker.values().sum::<u64>() - of("fcntl");
+    // The processor time of a request is measured if it takes over a millisecond, as on a busy machine.
+    let measured = of("clock_gettime");
+    assert!(measured <= REQUESTS, "{worker:?}");
+    let sum = worker.values().sum::<u64>() - of("fcntl") - measured;
     assert!(sum <= 6 * REQUESTS + 8, "{worker:?}");
 
     let router = count(&stand, stand.router(), &mut ask);

@@ -141,6 +141,8 @@ trait Stream: Read + Write + Send {
     fn shut(&self);
     fn wait_at_most(&self, time: Duration);
     fn again(&self) -> io::Result<Box<dyn Stream>>;
+    /// Closes the connection for every process that has it: one that another test starts has a copy until its exec.
+    fn leave(self: Box<Self>);
 }
 
 impl Stream for UnixStream {
@@ -154,6 +156,10 @@ impl Stream for UnixStream {
 
     fn again(&self) -> io::Result<Box<dyn Stream>> {
         Ok(Box::new(self.try_clone()?))
+    }
+
+    fn leave(self: Box<Self>) {
+        let _ = self.shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -169,6 +175,21 @@ impl Stream for TcpStream {
     fn again(&self) -> io::Result<Box<dyn Stream>> {
         Ok(Box::new(self.try_clone()?))
     }
+
+    fn leave(self: Box<Self>) {
+        let port = self.local_addr().expect("an address").port();
+        drop(self);
+        super::wait_until("nobody to have the connection", || !is_held(port));
+    }
+}
+
+/// Whether a process has an IPv4 socket with this local port.
+fn is_held(port: u16) -> bool {
+    let connections = super::read_file("/proc/net/tcp");
+    connections.lines().skip(1).any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields[1].ends_with(&format!(":{port:04X}")) && fields[9] != "0"
+    })
 }
 
 pub struct Client {
@@ -242,6 +263,10 @@ impl Client {
 
     pub fn shut(&self) {
         self.stream.shut();
+    }
+
+    pub fn leave(self) {
+        self.stream.leave();
     }
 
     pub fn answer(&mut self) -> io::Result<Answer> {

@@ -61,6 +61,7 @@ fn assert_dead_work_ends(application: &'static Application, manager: &str, is_tc
             .iter()
             .fold(params, |all, (name, value)| all.with(name, value));
         client.send(&params, body.as_bytes()).expect("send");
+        client.leave();
     }
     half.send(&visit(&site, "half", LONG), b"").expect("send");
     half.shut();

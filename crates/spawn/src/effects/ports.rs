@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn a_port_is_given_once_and_not_while_a_process_listens() {
-        // No ephemeral port: connections of other tests have those.
-        let port = Ports::new((20_000, 32_000)).take(HERE).unwrap();
+        // Neither an ephemeral port nor one of the end-to-end tests.
+        let port = Ports::new((30_000, 32_000)).take(HERE).unwrap();
         let listener = TcpListener::bind((HERE, port)).unwrap();
         let mut ports = Ports::new((port, port));
         assert!(ports.take(HERE).is_err());
