@@ -1,8 +1,8 @@
 //! Commands for applications, instances and single pools.
 
 use super::control::{
-    CommandOutcome, CommandResult, Daemon, answer, ask_status, failures, lost, reloaded, socket, tell,
-    unexpected,
+    CommandOutcome, CommandResult, Daemon, PATIENCE, answer, ask_status, failures, lost, reloaded, socket,
+    tell, unexpected,
 };
 use super::names::{directory, real};
 use super::{EXIT_CONFIG, EXIT_SOFTWARE};
@@ -334,7 +334,10 @@ fn leased(arguments: &Take) -> Result<ExitCode, CommandOutcome> {
         wait_ms: arguments.wait.map(millis),
     };
     let failed = |error| lost(&error);
-    let mut conversation = Conversation::begin(&socket(&arguments.daemon)?).map_err(failed)?;
+    let conversation = Conversation::begin(&socket(&arguments.daemon)?);
+    let mut conversation = conversation
+        .and_then(|daemon| daemon.awake_within(PATIENCE))
+        .map_err(failed)?;
     let lease = match conversation.ask(&request).map_err(failed)? {
         Answer::Done { value } => {
             println!("{value}");

@@ -9,7 +9,7 @@ use super::{colour, output};
 use clap::Args;
 use forkyard_base::text::is_control;
 use forkyard_config::{self as config, Skipped};
-use forkyard_host::control::{AskError, Conversation, ask};
+use forkyard_host::control::{AskError, Conversation};
 use forkyard_protocol::control::{Answer, Complaint, Format, Reloaded, Request, Status};
 use forkyard_sys::{process, terminal};
 use std::cell::Cell;
@@ -27,8 +27,8 @@ pub(super) const EXIT_UNAVAILABLE: u8 = 69;
 const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 const TAKEOVER_LOOK: Duration = Duration::from_millis(50);
 
-/// The timeout of a status. Thousands of pools need less.
-const STATUS_PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of a daemon's first answer: a suspended one does not answer. The status of thousands of pools needs less.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The timeout for reading a process's memory, and the one after a first timeout.
 const MEMORY_WAIT: Duration = Duration::from_secs(1);
@@ -286,13 +286,13 @@ fn ask_wanted(daemon: &Daemon, wanted: &StatusArguments) -> Result<Status, Comma
 }
 
 fn answer_at(socket: &Path, request: &Request) -> Result<Answer, CommandOutcome> {
-    let answer = match request {
-        // A suspended master does not answer, so the status has a timeout. Orders have none.
-        Request::Status { .. } => Conversation::begin(socket)
-            .and_then(|daemon| daemon.with_patience(STATUS_PATIENCE))
-            .and_then(|mut daemon| daemon.ask(request)),
-        _ => ask(socket, request),
-    };
+    let daemon = Conversation::begin(socket);
+    let daemon = daemon.and_then(|daemon| match request {
+        Request::Status { .. } => daemon.with_patience(PATIENCE),
+        // What other requests want may take any time.
+        _ => daemon.awake_within(PATIENCE),
+    });
+    let answer = daemon.and_then(|mut daemon| daemon.ask(request));
     answer.map_err(|error| lost(&error))
 }
 
@@ -306,9 +306,9 @@ pub(super) fn socket(daemon: &Daemon) -> Result<PathBuf, CommandOutcome> {
 
 /// Returns the message for an unreachable daemon.
 pub(super) fn lost(error: &AskError) -> CommandOutcome {
-    let code = match error {
-        AskError::Connect(..) => EXIT_UNAVAILABLE,
-        AskError::Lost(..) | AskError::Nonsense(..) => EXIT_SOFTWARE,
+    let code = match error.is_silence() {
+        true => EXIT_UNAVAILABLE,
+        false => EXIT_SOFTWARE,
     };
     CommandOutcome::failure(code, format!("forkyard: {error}\n"))
 }

@@ -24,6 +24,17 @@ pub enum AskError {
     Nonsense(PathBuf, #[source] serde_json::Error),
 }
 
+impl AskError {
+    /// Whether no daemon answers: none listens, or it took too long.
+    pub fn is_silence(&self) -> bool {
+        match self {
+            AskError::Connect(..) => true,
+            AskError::Lost(_, error) => error.kind() == io::ErrorKind::TimedOut,
+            AskError::Nonsense(..) => false,
+        }
+    }
+}
+
 fn connect_remedy(kind: io::ErrorKind) -> String {
     match kind {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -88,10 +99,26 @@ impl Conversation {
     /// # Errors
     /// The system refuses the time.
     pub fn with_patience(mut self, patience: Duration) -> Result<Conversation, AskError> {
-        let set = self.stream.get_ref().set_read_timeout(Some(patience));
-        set.map_err(|error| AskError::Lost(self.path.clone(), error))?;
-        self.patience = Some(patience);
+        self.wait_at_most(Some(patience))?;
         Ok(self)
+    }
+
+    /// Waits until the daemon answers, this long at most. Later answers may take any time.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub fn awake_within(self, patience: Duration) -> Result<Conversation, AskError> {
+        let mut daemon = self.with_patience(patience)?;
+        daemon.ask(&Request::Ping {})?;
+        daemon.wait_at_most(None)?;
+        Ok(daemon)
+    }
+
+    fn wait_at_most(&mut self, patience: Option<Duration>) -> Result<(), AskError> {
+        let set = self.stream.get_ref().set_read_timeout(patience);
+        set.map_err(|error| AskError::Lost(self.path.clone(), error))?;
+        self.patience = patience;
+        Ok(())
     }
 
     /// Sends a request and waits for the answer.

@@ -20,7 +20,6 @@ mod why;
 
 use clap::Parser;
 use forkyard_base::text;
-use forkyard_host::control::AskError;
 use forkyard_sys::signal;
 use model::{Frame, Model};
 use source::{Source, SourceError};
@@ -83,7 +82,7 @@ pub fn main() -> ExitCode {
         Err(TopError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => signal::end_by_pipe(),
         Err(error) => {
             eprintln!("forkyard: {}", text::line(&error.to_string()));
-            let is_silent = matches!(error, TopError::Source(SourceError::Ask(AskError::Connect(..))));
+            let is_silent = matches!(&error, TopError::Source(SourceError::Ask(error)) if error.is_silence());
             ExitCode::from(if is_silent {
                 EXIT_UNAVAILABLE
             } else {
