@@ -4,10 +4,12 @@ use crate::it::documents::blocks;
 use crate::support::prelude::*;
 
 const WSGI: &str = "
-import os
+import os, time
 def application(environ, start):
     if environ.get('QUERY_STRING') == 'exit':
         os._exit(3)
+    if environ.get('QUERY_STRING') == 'sleep':
+        time.sleep(30)
     start('200 OK', [])
     return [b'wsgi']
 ";
@@ -92,6 +94,12 @@ fn configure(dir: &Path) -> String {
             "python",
             "",
             &format!("runtime = \"wsgi\"\nroot = \"{path}/wsgi\"\n"),
+        ),
+        pool(
+            dir,
+            "threads",
+            "request_terminate_timeout = \"1s\"\n",
+            &format!("runtime = \"wsgi\"\nroot = \"{path}/wsgi\"\nthreads = 2\n"),
         ),
         pool(
             dir,
@@ -321,7 +329,7 @@ fn every_pool_has_numbers() {
     }
     assert_eq!(of(&now, "spare_workers_min", "pool=moving"), 1.0);
     assert_eq!(of(&now, "spare_workers_max", "pool=moving"), 2.0);
-    assert_eq!(now["forkyard_daemon_pools{}"], 8.0);
+    assert_eq!(now["forkyard_daemon_pools{}"], 9.0);
     assert_documented(&now);
     make_fifo(&daemon.dir.join("gate"));
     let mut busy: Client = daemon.client("fixed");
@@ -357,6 +365,8 @@ fn ends_of_workers_are_counted_by_cause() {
         .client("late")
         .request(&Params::get(&daemon.dir, "long.php", ""), b"");
     assert!(answer.expect("an answer").text().contains("504"));
+    let params = Params::get(&daemon.dir, "app", "sleep");
+    let _ = daemon.client("threads").request(&params, b"");
     let now = until("the ends", || {
         let now = samples(&daemon);
         let is_there = |key: &str| now.contains_key(&format!("forkyard_pool_worker_exits_total{{{key}}}"));
@@ -370,7 +380,12 @@ fn ends_of_workers_are_counted_by_cause() {
     ] {
         assert_eq!(of(&now, "worker_exits_total", key), count, "{key}");
     }
-    assert_eq!(of(&now, "terminated_requests_total", "pool=late"), 1.0);
+    for pool in ["late", "threads"] {
+        let counted = of(&now, "terminated_requests_total", &format!("pool={pool}"));
+        assert_eq!(counted, 1.0, "{pool}");
+        let text = status(&daemon, &[pool]);
+        assert_contains(&text, ", terminated 1, ");
+    }
     assert_eq!(of(&now, "slow_requests_total", "pool=late"), 1.0);
     assert_eq!(of(&now, "worker_starts_total", "pool=fixed"), 5.0);
 }

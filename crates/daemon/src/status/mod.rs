@@ -76,6 +76,7 @@ impl StatusSource<'_> {
             let cpu_ms = (counts.gone_cpu_us + reading.cpu_us) / 1000;
             let numbers = std::mem::take(&mut counts.numbers);
             let mut numbers = PoolNumbers::new(&numbers, cpu_ms, counts.terminated, minute_of(now));
+            counts.terminated = numbers.timed_out;
             let archive = self.archive.archive();
             let same = archive.map(|it| it.same_hour(&pool.name, now, clock::epoch_seconds()));
             let same = same.unwrap_or_default();

@@ -16,7 +16,6 @@ pub(super) fn write(metrics: &mut Metrics, status: &Status) {
         .add("queue_nonempty_seconds", |it| it.queue_seconds)
         .add("received_bytes", |it| it.bytes_in)
         .add("sent_bytes", |it| it.bytes_out)
-        .add("timeouts", |it| it.timed_out)
         .add("aborted", |it| it.aborted);
     metrics.of("pool", &answers(&pools)).add("answers", |it| *it);
     metrics.of("pool", &dead(&pools)).add("dead_requests", |it| *it);
