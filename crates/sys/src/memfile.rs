@@ -15,12 +15,16 @@ use std::time::Duration;
 /// The kernel waits 0.1 s each time.
 const SEAL_TRIES: usize = 50;
 
-/// Creates an empty file, close-on-exec.
+/// The longest name of a file that the kernel takes, in bytes.
+const LONGEST_NAME: usize = 249;
+
+/// Creates an empty file, close-on-exec. A long name is cut: it is only a label.
 ///
 /// # Errors
 /// memfd_create(2).
 pub fn create(name: &str) -> Result<OwnedFd> {
-    memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).named("memfd_create", name)
+    let label = &name.as_bytes()[..name.len().min(LONGEST_NAME)];
+    memfd_create(label, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).named("memfd_create", name)
 }
 
 /// Writes at the file's start; does not truncate.
@@ -155,6 +159,13 @@ mod tests {
         assert_eq!(read(file.as_fd(), 100).unwrap(), b"what is left");
         assert!(read(file.as_fd(), 5).is_err());
         assert!(write(file.as_fd(), b"other").is_err());
+    }
+
+    #[test]
+    fn a_file_may_have_a_long_name() {
+        for length in [249, 250, 1_000] {
+            assert!(sealed(&"ä".repeat(length), b"").is_ok(), "{length}");
+        }
     }
 
     #[test]

@@ -4,7 +4,6 @@ use super::error::{Error, Named, Result};
 use super::{received, sender, timeout_responder};
 use memmap2::{MmapOptions, MmapRaw};
 use nix::fcntl::SealFlag;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,8 +24,7 @@ impl Memory {
     /// # Errors
     /// memfd_create(2), ftruncate(2) or fcntl(2).
     pub fn create(name: &str, pages: usize) -> Result<Memory> {
-        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let writable = memfd_create(name, flags).named("memfd_create", name)?;
+        let writable = super::memfile::create(name)?;
         let bytes = (pages * PAGE_BYTES) as libc::off_t;
         nix::unistd::ftruncate(&writable, bytes).named("ftruncate", name)?;
         super::memfile::seal(&writable, SealFlag::empty(), name)?;
