@@ -314,10 +314,18 @@ pub(super) fn run(arguments: JobsArguments) -> ExitCode {
         }
         what => {
             let waits = matches!(&what, What::Run(run) if run.wait);
-            match conversation.ask(&request(what))? {
-                JobsAnswer::Sequence { sequence } if waits => feed::wait(&mut conversation, sequence.id),
-                answer => conversation.shown(answer),
+            let named = what.named_job();
+            let answer = conversation.ask(&request(what))?;
+            match (&answer, named) {
+                (JobsAnswer::Sequence { sequence }, _) if waits => {
+                    return feed::wait(&mut conversation, sequence.id);
+                }
+                (JobsAnswer::Changed { count: 0, .. }, Some(name)) => {
+                    conversation.ask(&JobsRequest::Show(name))?;
+                }
+                _ => {}
             }
+            conversation.shown(answer)
         }
     });
     super::control::tell(outcome)
@@ -436,6 +444,20 @@ impl Which {
     fn name(self) -> JobName {
         let Which { id, reference, queue } = self;
         JobName { id, queue, reference }
+    }
+}
+
+impl What {
+    /// Returns the one job that the command changes.
+    fn named_job(&self) -> Option<JobName> {
+        let (What::Retry(many) | What::Cancel(many) | What::Discard(many) | What::Purge(many)) = self else {
+            return None;
+        };
+        (many.id.is_some() || many.reference.is_some()).then(|| JobName {
+            id: many.id,
+            reference: many.reference.clone(),
+            queue: many.queue.clone(),
+        })
     }
 }
 

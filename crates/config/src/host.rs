@@ -78,6 +78,12 @@ pub fn control_socket(path: &Path) -> Option<PathBuf> {
     resolve::control_socket(&host.read(path).ok()?, path, &host)
 }
 
+/// The jobs' socket of a main file that may be invalid, configured or by default.
+pub fn jobs_socket(path: &Path) -> Option<PathBuf> {
+    let host = Host::default();
+    resolve::jobs_socket(&host.read(path).ok()?, path, &host)
+}
+
 /// The places that a configuration is written in: the main file, the included files, and the existing directories of
 /// those, which change if a file is removed. The files may be invalid.
 pub fn written_places(path: &Path) -> Vec<PathBuf> {

@@ -62,8 +62,8 @@ pub use check::{EXIT_INVALID, check};
 pub use descriptors::{Descriptors, descriptors};
 pub use error::{Diagnostic, Errors, Kind, Location, Severity};
 pub use host::{
-    Host, control_socket, control_variable, effective, has_pools, load, node_command, open_at_once,
-    resources, written_places,
+    Host, control_socket, control_variable, effective, has_pools, jobs_socket, load, node_command,
+    open_at_once, resources, written_places,
 };
 pub use jobs::*;
 pub use lanes::{LaneRule, Lanes, wordpress_lanes};

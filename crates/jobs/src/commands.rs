@@ -333,6 +333,9 @@ impl Requester<'_> {
 
     fn pause(self, queue: String, reason: Option<String>, is_paused: bool) -> Result<Plan> {
         self.check_use(&queue)?;
+        if self.jobs.queue(&queue).is_none() {
+            return Err(RequestError::UnknownQueue(queue));
+        }
         let pause = Operation::Pause {
             queue,
             reason,

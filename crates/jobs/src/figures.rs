@@ -27,6 +27,8 @@ struct OfKind {
 
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
+    /// The store's last counts: they stay while the store can't be used.
+    pub(crate) counts: Vec<StateCount>,
     queues: BTreeMap<String, OfQueue>,
     kinds: usize,
 }
@@ -96,13 +98,7 @@ impl Figures {
         shown.collect()
     }
 
-    pub(crate) fn views(
-        &self,
-        jobs: &Jobs,
-        scheduler: &Scheduler,
-        counts: Vec<StateCount>,
-        now_ms: i64,
-    ) -> Vec<QueueView> {
+    pub(crate) fn views(&self, jobs: &Jobs, scheduler: &Scheduler, now_ms: i64) -> Vec<QueueView> {
         let mut views: BTreeMap<String, QueueView> = BTreeMap::new();
         let mut view =
             |name: &str, set: &dyn Fn(&mut QueueView)| set(views.entry(name.to_owned()).or_default());
@@ -119,7 +115,7 @@ impl Figures {
                 view.paused = known.is_paused;
             });
         }
-        for count in counts {
+        for count in &self.counts {
             let oldest = count.oldest_waiting_ms;
             view(&count.queue, &|view| {
                 view.scheduled = count.scheduled;

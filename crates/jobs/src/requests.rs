@@ -6,7 +6,7 @@ use crate::core::{Event, JobId};
 use crate::master::FOREIGN_MS;
 use crate::process::Process;
 use crate::store::sql::Notice;
-use crate::store::{Changes, Operation, Reply, State, StateCount, StoreEvent};
+use crate::store::{Changes, Operation, Reply, State, StoreEvent};
 use forkyard_protocol::control::millis;
 use forkyard_protocol::jobs::{HeldKeys, JobView, JobsAnswer, QueueView, Stats};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -96,7 +96,7 @@ impl Process {
         let refusal = self.refusal();
         match wanted {
             Plan::Store(_, For::Stats) if refusal.is_some() => {
-                let answer = self.stats(client, Vec::new());
+                let answer = self.stats(client);
                 self.connections.answer(client, &answer);
             }
             wanted if refusal.is_some() && (wanted.is_of_store() || !self.store_state.is_loaded()) => {
@@ -220,18 +220,18 @@ impl Process {
     }
 
     /// The totals of the queues that a client may see.
-    fn stats(&self, client: usize, counts: Vec<StateCount>) -> JobsAnswer {
+    fn stats(&self, client: usize) -> JobsAnswer {
         JobsAnswer::Stats(Box::new(Stats {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             store_up: self.store_state.is_open(),
             store_error: self.refusal(),
-            queues: self.queues(client, counts),
+            queues: self.queues(client),
         }))
     }
 
-    fn queues(&self, client: usize, counts: Vec<StateCount>) -> Vec<QueueView> {
-        let mut queues = (self.figures).views(&self.jobs, &self.scheduler, counts, self.now().wall_ms);
+    fn queues(&self, client: usize) -> Vec<QueueView> {
+        let mut queues = (self.figures).views(&self.jobs, &self.scheduler, self.now().wall_ms);
         let rights = self.connections.rights(client);
         queues.retain(|queue| commands::may_use(rights, &self.jobs, &queue.name));
         queues
@@ -395,10 +395,15 @@ impl Process {
                 }
                 Err(why) => Some(JobsAnswer::error(why)),
             },
-            (For::Queues, Reply::Counts(counts)) => Some(JobsAnswer::Queues {
-                queues: self.queues(asked.client, counts),
-            }),
-            (For::Stats, Reply::Counts(counts)) => Some(self.stats(asked.client, counts)),
+            (what, Reply::Counts(counts)) => {
+                self.figures.counts = counts;
+                Some(match what {
+                    For::Queues => JobsAnswer::Queues {
+                        queues: self.queues(asked.client),
+                    },
+                    _ => self.stats(asked.client),
+                })
+            }
             (_, reply) => {
                 if let Reply::Changed { running, .. } | Reply::Sequence(_, running) = &reply {
                     self.events.extend(running.iter().copied().map(Event::Cancel));

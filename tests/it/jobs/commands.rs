@@ -102,6 +102,32 @@ fn the_command_line_does_what_the_socket_does() {
 }
 
 #[test]
+fn commands_refuse_jobs_and_queues_that_do_not_exist() {
+    let jobs = Jobs::start_with(CONTROL, "max_children = 2", "attempts = 1\n", "");
+    let (_, pushed, _) = command(&jobs, &["push", "mail", "echo"]);
+    let done = pushed.trim();
+    assert_eq!(command(&jobs, &["wait", done]).0, Some(0));
+    for name in ["retry", "cancel", "discard", "purge"] {
+        for job in [&["999"][..], &["--queue", "mail", "--ref", "none"]] {
+            let (code, said, errors) = command(&jobs, &[&[name], job].concat());
+            assert_eq!((code, said.as_str()), (Some(70), ""), "{name} {job:?}");
+            assert_contains(&errors, "there is no such job");
+        }
+    }
+    // What there is to change may be nothing.
+    for rest in [&[done][..], &["--state", "waiting"]] {
+        let (code, said, _) = command(&jobs, &[&["cancel"], rest].concat());
+        assert_eq!((code, said.as_str()), (Some(0), "0 changed\n"), "{rest:?}");
+    }
+    for name in ["pause", "resume"] {
+        let (code, said, errors) = command(&jobs, &[name, "mial"]);
+        assert_eq!((code, said.as_str()), (Some(70), ""), "{name}");
+        assert_contains(&errors, "there is no queue \"mial\"");
+    }
+    assert_eq!(command(&jobs, &["cancel-sequence", "999"]).0, Some(70));
+}
+
+#[test]
 fn a_command_reads_the_configuration_once() {
     let jobs = Jobs::start("max_children = 1", "");
     let trace = jobs.dir().join("trace");
@@ -116,6 +142,31 @@ fn a_command_reads_the_configuration_once() {
     assert_success(&output);
     let opened = read_file(trace);
     assert_eq!(opened.matches("forkyard.toml\"").count(), 1, "{opened}");
+}
+
+#[test]
+fn commands_reach_the_jobs_while_the_configuration_is_invalid() {
+    let jobs = Jobs::start("max_children = 4", "");
+    let file = jobs.dir().join("forkyard.toml");
+    let valid = read_file(&file);
+    for wrong in [
+        valid.replace("max_children = 4", "max_children = \"four\""),
+        format!(
+            "[global]\ninclude = [\"none.toml\"]\nx = 1\n{}",
+            valid.replace("[global]\n", "")
+        ),
+    ] {
+        assert_ne!(wrong, valid);
+        write_file(&file, &wrong);
+        let (code, pushed, errors) = command(&jobs, &["push", "mail", "echo"]);
+        assert_eq!(code, Some(0), "{wrong}{errors}");
+        assert_contains(&errors, " is not valid (see forkyard check -c ");
+        assert_eq!(command(&jobs, &["wait", pushed.trim()]).0, Some(0));
+    }
+    write_file(&file, "[global\n");
+    let (code, _, errors) = command(&jobs, &["queues"]);
+    assert_eq!(code, Some(78));
+    assert_contains(&errors, ": error: ");
 }
 
 #[test]

@@ -254,8 +254,18 @@ fn a_store_that_fails_while_it_is_used_is_told_of_at_once_and_tried_again() {
     assert_stored(&jobs, "the start");
     let keeper = jobs.keeper_of_jobs(jobs.daemon.pid());
     let file = jobs.dir().join("store/jobs.db");
+    let failed = jobs.push("fail", json!({"attempts": 1}));
+    jobs.wait(failed);
+    let figures = || jobs.ask(&json!({"command": "stats"}));
+    assert_eq!(figures()["queues"][0]["failed"], 1);
     let locked = Holding::start(&file, "c.execute('BEGIN IMMEDIATE')");
     assert_refused(&jobs, "locked while it runs", &["locked"]);
+    // Nothing is known that is newer.
+    let last = figures();
+    assert_eq!(
+        (&last["store_up"], &last["queues"][0]["failed"]),
+        (&json!(false), &json!(1))
+    );
     locked.end();
     assert_stored(&jobs, "locked while it runs");
     for (row, error, word) in [

@@ -66,14 +66,24 @@ impl Stream for TcpStream {
 
 type Configuration = Result<Loaded, Errors>;
 
-/// Returns the configured socket, or the default if the configuration can't be read.
+/// Returns the configured socket, or the default if the configuration can't be read. It may be invalid: the daemon keeps
+/// running with the previous one.
 fn socket_of(path: &Path, configuration: &Configuration) -> Outcome<PathBuf> {
     match configuration {
         Ok(loaded) => match &loaded.config.jobs {
             Some(jobs) => Ok(jobs.listen.clone()),
             None => Err(failed(EXIT_CONFIG, &format!("{} has no [jobs]", path.display()))),
         },
-        Err(errors) if File::open(path).is_ok() => Err(failed(EXIT_CONFIG, &errors.to_string())),
+        Err(errors) if File::open(path).is_ok() => {
+            let socket = config::jobs_socket(path);
+            let socket = socket.ok_or_else(|| failed(EXIT_CONFIG, &errors.to_string()))?;
+            let file = path.display();
+            let shown = socket.display();
+            eprintln!(
+                "forkyard: {file} is not valid (see forkyard check -c {file}); asking the jobs process at {shown}"
+            );
+            Ok(socket)
+        }
         Err(_) => Ok(PathBuf::from(SOCKET)),
     }
 }

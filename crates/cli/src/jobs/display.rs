@@ -259,7 +259,7 @@ pub(super) fn details(job: &JobView) -> String {
     for end in &job.ends {
         let error = end.error.as_deref().unwrap_or_default();
         let at = moment(end.ended_ms);
-        let _ = writeln!(text, "  start {}: {at} {} {error}", end.attempt, end.outcome);
+        let _ = writeln!(text, "  start {}: {} at {at} {error}", end.attempt, end.outcome);
     }
     for step in &job.steps {
         let status = step.status.as_deref().unwrap_or("to come");

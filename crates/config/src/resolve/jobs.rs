@@ -144,7 +144,7 @@ pub(super) fn resolve(
         report.error(&text.location, "queue", Kind::Missing { write });
     }
     let store = store(&draft.store, report)?;
-    let listen = path(&draft.listen, DEFAULT_LISTEN, report)?;
+    let listen = socket(draft, report)?;
     if let Some(written) = draft.listen.written() {
         let address = Address::Unix(listen.clone());
         if !is_short_enough(&written.value.0) {
@@ -223,6 +223,10 @@ fn machine_timeout(field: &Field<Time>, report: &mut Report<'_>) -> Duration {
         report.refuse(field, problem, "write at least \"20s\"");
     }
     timeout.max(LEAST_MACHINE_TIMEOUT)
+}
+
+pub(super) fn socket(draft: &JobsDraft, report: &mut WorldReport<'_>) -> Option<PathBuf> {
+    path(&draft.listen, DEFAULT_LISTEN, report)
 }
 
 fn path(field: &Field<Text>, default: &str, report: &mut WorldReport<'_>) -> Option<PathBuf> {

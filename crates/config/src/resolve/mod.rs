@@ -102,6 +102,15 @@ pub(super) fn control_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Op
     global::control(&global.control, path, &[], &mut report)
 }
 
+/// The jobs' socket of a possibly invalid main file, configured or by default.
+pub(super) fn jobs_socket(bytes: &[u8], path: &Path, world: &dyn World) -> Option<PathBuf> {
+    let mut diagnostics = Diagnostics::default();
+    let source = Source::new(path, 0, std::str::from_utf8(bytes).ok()?);
+    let jobs = sections(&source, &Sources::of(world), &mut diagnostics)?.jobs?;
+    let mut report = Report::global(&mut diagnostics).with(world);
+    jobs::socket(&jobs.draft, &mut report)
+}
+
 /// The patterns of `include`, relative to the main file's directory.
 pub(super) fn include_patterns(bytes: &[u8], path: &Path, world: &dyn World) -> Option<Vec<PathBuf>> {
     let mut diagnostics = Diagnostics::default();
