@@ -211,7 +211,7 @@ pub(crate) fn request(input: &[u8]) {
     let framed = (count("Content-Length"), count("Transfer-Encoding"));
     let expected = match framing {
         Framing::Nothing | Framing::Upgrade => (0, 0),
-        Framing::Length => (1, 0),
+        Framing::Length(_) => (1, 0),
         Framing::Chunked => (0, 1),
     };
     assert_eq!(framed, expected);

@@ -8,7 +8,7 @@ use forkyard_protocol::upgrade;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     Nothing,
-    Length,
+    Length(u64),
     Chunked,
     /// None: after a protocol switch the data belongs to another protocol.
     Upgrade,
@@ -89,7 +89,7 @@ pub(super) fn write(params: &Params) -> (Vec<u8>, Framing) {
     }
     match framing {
         Framing::Nothing => {}
-        Framing::Length => {
+        Framing::Length(_) => {
             let length = value("CONTENT_LENGTH").unwrap_or(b"0");
             field(&mut head, *b"Content-Length", length.trim_ascii());
         }
@@ -176,7 +176,11 @@ fn framing(params: &Params) -> Framing {
         return if has_no_body {
             Framing::Nothing
         } else {
-            Framing::Length
+            // A longer body can't come.
+            let number = std::str::from_utf8(length)
+                .ok()
+                .and_then(|length| length.parse().ok());
+            Framing::Length(number.unwrap_or(u64::MAX))
         };
     }
     match params.get(b"HTTP_TRANSFER_ENCODING") {
@@ -239,7 +243,7 @@ mod tests {
         let wanted = "POST /a%20b?c=d HTTP/1.1\r\nHost: example.org\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\
             User-Agent: curl/8\r\nX-Forwarded-For: 10.0.0.1, 127.0.0.1\r\nX-Real-IP: 127.0.0.1\r\nX-Forwarded-Proto: https\r\n\
             X-Forwarded-Host: example.org\r\n\r\n";
-        assert_eq!((text.as_str(), framing), (wanted, Framing::Length));
+        assert_eq!((text.as_str(), framing), (wanted, Framing::Length(3)));
     }
 
     fn spellings(name: &str) -> [String; 4] {
@@ -334,12 +338,14 @@ mod tests {
         );
         assert_eq!(
             head(&[("REQUEST_METHOD", "POST"), ("CONTENT_LENGTH", "0")]).1,
-            Framing::Length
+            Framing::Length(0)
         );
         let (text, framing) = head(&[("REQUEST_METHOD", "PUT"), ("HTTP_TRANSFER_ENCODING", "chunked")]);
         assert_eq!(framing, Framing::Chunked);
         assert!(text.contains("Transfer-Encoding: chunked\r\n"));
         assert!(head(&[("CONTENT_LENGTH", "-5")]).1 == Framing::Nothing);
+        let huge = "9".repeat(30);
+        assert_eq!(head(&[("CONTENT_LENGTH", &huge)]).1, Framing::Length(u64::MAX));
         let asked = [("HTTP_UPGRADE", "websocket"), ("HTTP_CONNECTION", "upgrade")];
         assert_eq!(head(&asked).1, Framing::Nothing);
         let (text, framing) = head(&[asked[0], asked[1], ("FORKYARD_UPGRADE", "websocket")]);

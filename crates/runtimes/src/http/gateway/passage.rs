@@ -25,6 +25,8 @@ const BAD_GATEWAY: &str = "502 Bad Gateway";
 const UNAVAILABLE: &str = "503 Service Unavailable\r\nRetry-After: 5";
 const UNREACHABLE: &str = "the application can't be reached";
 const UNANSWERED: &str = "the application gave no answer";
+const SURPLUS: &str =
+    "an answer of the application was longer than its Content-Length: the next request is sent again";
 const NO_CHUNK: &str = "its body is not in chunks";
 
 #[derive(Debug)]
@@ -281,7 +283,11 @@ impl Passage {
         self.last_read = End::Client;
         match (self.phase, self.front) {
             (Phase::Head, _) => self.head(bytes, now),
-            (Phase::Passing, Front::FastCgi) => self.upload.piece(bytes, is_last),
+            (Phase::Passing, Front::FastCgi) => {
+                if let Err(short) = self.upload.piece(bytes, is_last) {
+                    self.refuse_short(&short.to_string(), now);
+                }
+            }
             (Phase::Passing, Front::Http) => self.body(bytes, now),
             (Phase::Lingering(left), _) if bytes.len() < left => {
                 self.phase = Phase::Lingering(left - bytes.len());
@@ -318,6 +324,14 @@ impl Passage {
         }
     }
 
+    fn refuse_short(&mut self, why: &str, now: Tick) {
+        if self.download.has_begun() {
+            return self.cut(why);
+        }
+        log::warn!("a request was refused: {why}");
+        self.refuse(BAD_REQUEST, why, now);
+    }
+
     /// An HTTP client sends nothing more.
     pub(super) fn client_ended(&mut self) {
         match self.phase == Phase::Passing && self.upload.end() {
@@ -340,6 +354,11 @@ impl Passage {
                 self.phase = Phase::Answered;
             }
             Read::Malformed(malformed) if self.download.has_begun() => self.cut(&malformed.to_string()),
+            Read::Malformed(_) if self.upstream.may_leave_kept() => {
+                log::warn!("{SURPLUS}");
+                self.release(Served::Unknown, false);
+                self.upload.rewind();
+            }
             Read::Malformed(malformed) => self.fail(BAD_GATEWAY, UNANSWERED, &malformed.to_string(), now),
         }
     }

@@ -25,6 +25,8 @@ enum UploadPhase {
     #[default]
     Head,
     Pieces {
+        /// How many bytes its Content-Length leaves; `None`: it goes in chunks, or its end is that of the connection.
+        left: Option<u64>,
         is_chunked: bool,
     },
     /// Still after the body's end, because its client may close the connection.
@@ -38,6 +40,11 @@ enum UploadPhase {
     Broken,
 }
 
+/// A FastCGI body that is shorter than its Content-Length, by this many bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("its body is {0} bytes shorter than its Content-Length")]
+pub(super) struct TooShort(u64);
+
 /// A body that is not in chunks although it should be.
 #[derive(Debug)]
 pub(super) struct NoChunk;
@@ -47,8 +54,18 @@ impl Upload {
         Upload {
             phase: match framing {
                 Framing::Nothing => UploadPhase::Ended,
-                Framing::Chunked => UploadPhase::Pieces { is_chunked: true },
-                Framing::Length | Framing::Upgrade => UploadPhase::Pieces { is_chunked: false },
+                Framing::Chunked => UploadPhase::Pieces {
+                    left: None,
+                    is_chunked: true,
+                },
+                Framing::Length(length) => UploadPhase::Pieces {
+                    left: Some(length),
+                    is_chunked: false,
+                },
+                Framing::Upgrade => UploadPhase::Pieces {
+                    left: None,
+                    is_chunked: false,
+                },
             },
             out: Queue::from(head),
             ..Upload::default()
@@ -67,11 +84,21 @@ impl Upload {
         }))
     }
 
-    /// Takes a piece of a FastCGI body.
-    pub(super) fn piece(&mut self, piece: &[u8], is_last: bool) {
-        let UploadPhase::Pieces { is_chunked } = self.phase else {
-            return;
+    /// Takes a piece of a FastCGI body. Drops what is beyond its Content-Length: the process would take it for another
+    /// request.
+    pub(super) fn piece(&mut self, piece: &[u8], is_last: bool) -> Result<(), TooShort> {
+        let UploadPhase::Pieces { left, is_chunked } = &mut self.phase else {
+            return Ok(());
         };
+        let is_chunked = *is_chunked;
+        let most = left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+        let piece = &piece[..piece.len().min(most)];
+        if let Some(left) = left {
+            *left -= piece.len() as u64;
+            if is_last && *left > 0 {
+                return Err(TooShort(*left));
+            }
+        }
         let out = self.out.room();
         if !piece.is_empty() {
             if is_chunked {
@@ -88,6 +115,7 @@ impl Upload {
                 out.extend_from_slice(LAST_CHUNK);
             }
         }
+        Ok(())
     }
 
     /// Takes bytes of an HTTP client.
@@ -166,5 +194,24 @@ impl Upload {
             UploadPhase::Ended => true,
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fastcgi_body_ends_at_its_length() {
+        let begin = || Upload::fastcgi(b"head ".to_vec(), Framing::Length(5));
+        let mut upload = begin();
+        upload.piece(b"123", false).unwrap();
+        upload.piece(b"45GET /", false).unwrap();
+        upload.piece(b"more", true).unwrap();
+        assert_eq!(upload.out.rest(), b"head 12345");
+        assert!(!upload.wants_more());
+        let mut short = begin();
+        short.piece(b"123", false).unwrap();
+        assert_eq!(short.piece(b"", true).unwrap_err().0, 2);
     }
 }

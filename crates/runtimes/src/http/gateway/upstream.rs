@@ -86,6 +86,11 @@ impl Upstream {
         Ok((now + pause.min(LAST_PAUSE)).min(until))
     }
 
+    /// Whether the request may be sent again because a kept connection had more of an earlier answer.
+    pub(super) fn may_leave_kept(&mut self) -> bool {
+        self.taken().is_some_and(|taken| taken.state == LinkState::Kept) && self.may_ask_again()
+    }
+
     /// Whether the request may be sent again after its process closed the connection without an answer. A kept
     /// connection may have been closed while the request was on its way.
     pub(super) fn may_ask_again(&mut self) -> bool {

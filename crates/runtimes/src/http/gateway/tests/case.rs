@@ -91,11 +91,11 @@ impl Case {
             (Kind::Tunnel, _) => Framing::Upgrade,
             (_, false) => Framing::Nothing,
             (_, true) if is_chunked => Framing::Chunked,
-            (_, true) => Framing::Length,
+            (_, true) => Framing::Length(body.len() as u64),
         };
         head += &match framing {
             Framing::Nothing => String::new(),
-            Framing::Length => format!("Content-Length: {}\r\n", body.len()),
+            Framing::Length(_) => format!("Content-Length: {}\r\n", body.len()),
             Framing::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
             Framing::Upgrade => "Connection: Upgrade\r\nUpgrade: websocket\r\n".to_owned(),
         };
