@@ -3,7 +3,7 @@
 use forkyard_worker::Request;
 
 const LOGGED_BYTES: usize = 1024;
-const MOST_HELD_BYTES: usize = 64 * 1024;
+const MOST_HELD_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Complaints {

@@ -59,6 +59,18 @@ fn bodies_stream_both_ways() {
 }
 
 #[test]
+fn a_long_error_text_before_the_header_is_whole() {
+    let daemon = start("");
+    program(
+        &daemon,
+        "loud.cgi",
+        "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\nprintf 'Content-Type: text/plain\\n\\ntold'\n",
+    );
+    let answer = daemon.get("www", "loud.cgi");
+    assert_eq!((answer.body().as_str(), answer.stderr.len()), ("told", 200_000));
+}
+
+#[test]
 fn what_goes_wrong_is_told() {
     let daemon = start("");
     daemon.write("plain.txt", "text");

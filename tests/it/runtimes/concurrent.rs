@@ -115,6 +115,11 @@ async def on_gone(scope, receive, send, query):
     await until(lambda: gone >= int(query))
     await answer(send, gone)
 
+async def on_loud(scope, receive, send, query):
+    if query:
+        await answer(send, query, more=True)
+    raise ValueError("x" * 400_000)
+
 async def on_endless(scope, receive, send, query):
     try:
         await answer(send, "begun\n", more=True)

@@ -157,6 +157,18 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
 }
 
 #[test]
+fn a_long_report_reaches_the_web_server_in_whole() {
+    let bench = Bench::start(ASGI, 0, super::threads::QUIET);
+    for begun in ["", "begun"] {
+        let answer = bench.send("loud", begun).answer().expect("answer");
+        assert_eq!(answer.ended, begun.is_empty());
+        assert_ends(&answer.error_text(), "xx\n");
+        assert!(answer.stderr.len() > 400_000, "{}", answer.stderr.len());
+        assert!(!bench.get("pid", "").is_empty());
+    }
+}
+
+#[test]
 fn each_slow_request_is_written_down() {
     let bench = Bench::start_with(
         "",

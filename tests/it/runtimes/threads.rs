@@ -71,6 +71,11 @@ def on_errors(environ, start_response, query):
     environ["wsgi.errors"].write(f"said by {query}\n")
     return "told"
 
+def on_loud(environ, start_response, query):
+    wait(lambda: most >= 4)
+    environ["wsgi.errors"].write(query * 200_000 + "\n")
+    return "told"
+
 def on_echo(environ, start_response, query):
     if query:
         mark("reads")
@@ -158,6 +163,12 @@ class Application
     "told"
   end
 
+  def on_loud(env, query)
+    wait { $most >= 4 }
+    env["rack.errors"].puts(query * 200_000)
+    "told"
+  end
+
   def on_echo(env, query)
     unless query.empty?
       mark("reads")
@@ -232,6 +243,28 @@ fn each_request_has_its_own_environment_input_and_errors() {
             sender.join().expect("the sender");
             assert!(answer.body().as_bytes() == sent, "{}", answer.stdout.len());
         }
+    }
+}
+
+/// The daemon's log does not get what workers write.
+pub(super) const QUIET: &str = "pm = \"static\"\nmax_children = 1\n";
+
+#[test]
+fn a_long_error_text_is_whole_for_each_of_several_threads() {
+    for kind in THREADED {
+        let bench = Bench::start(kind, 4, QUIET);
+        let mut clients = ["a", "b", "c", "d"].map(|query| bench.send("loud", query));
+        for (client, name) in clients.iter_mut().zip(["a", "b", "c", "d"]) {
+            let answer = client.answer().expect("answer");
+            let seen = (answer.stderr.len(), answer.stderr.first(), answer.ended);
+            assert_eq!(seen, (200_001, name.as_bytes().first(), true), "{}", kind.runtime);
+            assert_eq!(answer.body(), "told");
+        }
+        // A client that reads nothing holds up its own thread alone.
+        let deaf = bench.send("loud", &"e".repeat(20));
+        assert!(!bench.get("pid", "").is_empty());
+        drop(deaf);
+        assert!(!bench.get("pid", "").is_empty());
     }
 }
 

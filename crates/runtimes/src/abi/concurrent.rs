@@ -2,9 +2,9 @@
 
 use super::preloader::CPreloader;
 use super::worker::{self, CWorker, Engine, of_several};
-use super::{GONE, IS_FULL, LAST, NOT_YET, Text};
+use super::{GONE, LAST, NOT_YET, Text};
 use fastcgi::Params;
-use forkyard_worker::{Concurrent, Piece, Sent, When};
+use forkyard_worker::{Concurrent, Piece, When};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::IntoRawFd;
 
@@ -77,13 +77,9 @@ pub unsafe extern "C" fn forkyard_concurrent_send(
     let Some(worker) = worker else { return GONE };
     let data = data.get(from..).unwrap_or_default();
     let when = if flags & LAST != 0 { When::Last } else { When::Now };
-    match worker.send(request, data, when) {
-        Sent::Gone => GONE,
-        Sent::Taken { count, is_full } => {
-            let full = if is_full { IS_FULL } else { 0 };
-            let more = if worker.has_more() { HAS_MORE } else { 0 };
-            count as i64 | full | more
-        }
+    match super::sent(worker.send(request, data, when)) {
+        GONE => GONE,
+        taken => taken | if worker.has_more() { HAS_MORE } else { 0 },
     }
 }
 

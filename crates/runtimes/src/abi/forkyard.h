@@ -301,8 +301,10 @@ int forkyard_concurrent_turn(forkyard_worker *worker, struct forkyard_text *even
  * later. */
 int64_t forkyard_concurrent_send(forkyard_worker *worker, uint64_t request, const void *bytes, size_t from,
                                  size_t length, uint32_t flags);
-/* Writes to the web server's error log. */
-void forkyard_concurrent_send_error(forkyard_worker *worker, uint64_t request, const char *text, size_t length);
+/* Writes to the web server's error log. The result is that of forkyard_concurrent_send, without FORKYARD_MORE: if there is
+ * not enough room, write the rest again later. */
+int64_t forkyard_concurrent_send_error(forkyard_worker *worker, uint64_t request, const char *text,
+                                       size_t length);
 /* Reads the next piece of the body. Returns 1, 0 for the last piece, FORKYARD_NOT_YET (wait for FORKYARD_EVENT_BODY)
  * or FORKYARD_GONE. */
 int forkyard_concurrent_read(forkyard_worker *worker, uint64_t request, struct forkyard_text *piece);
@@ -359,7 +361,7 @@ int64_t forkyard_threads_send(forkyard_worker *worker, uint64_t request, const v
 /* After FORKYARD_FULL, waits until there is room. Returns 1 or FORKYARD_GONE. */
 int forkyard_threads_wait(forkyard_worker *worker, uint64_t request);
 /* See the functions of forkyard_concurrent. */
-void forkyard_threads_send_error(forkyard_worker *worker, uint64_t request, const char *text, size_t length);
+int64_t forkyard_threads_send_error(forkyard_worker *worker, uint64_t request, const char *text, size_t length);
 void forkyard_threads_abandon(forkyard_worker *worker, uint64_t request);
 void forkyard_threads_retire(forkyard_worker *worker);
 void forkyard_threads_want_work(forkyard_worker *worker);

@@ -15,7 +15,7 @@ pub mod worker;
 
 use forkyard_scoreboard::RequestStage;
 use forkyard_scoreboard::slot_writer::Description;
-use forkyard_worker::Request;
+use forkyard_worker::{Request, Sent};
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 
@@ -46,6 +46,14 @@ pub struct CDescription {
     script: Text,
     user: Text,
     content_length: u64,
+}
+
+/// The result of a function that sends.
+fn sent(sent: Sent) -> i64 {
+    match sent {
+        Sent::Gone => GONE,
+        Sent::Taken { count, is_full } => count as i64 | if is_full { IS_FULL } else { 0 },
+    }
 }
 
 impl Text {

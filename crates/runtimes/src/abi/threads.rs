@@ -2,8 +2,8 @@
 
 use super::preloader::CPreloader;
 use super::worker::{self, CWorker, Engine, of_several};
-use super::{GONE, IS_FULL, LAST, PROMOTES, Text, WORKS};
-use forkyard_worker::{Piece, Sent, Threads, When, Wish};
+use super::{GONE, LAST, PROMOTES, Text, WORKS};
+use forkyard_worker::{Piece, Threads, When, Wish};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 
@@ -119,10 +119,7 @@ pub unsafe extern "C" fn forkyard_threads_send(
         LATER => When::Later,
         _ => When::Now,
     };
-    match threads.send(request, data.get(from..).unwrap_or_default(), when) {
-        Sent::Gone => GONE,
-        Sent::Taken { count, is_full } => count as i64 | if is_full { IS_FULL } else { 0 },
-    }
+    super::sent(threads.send(request, data.get(from..).unwrap_or_default(), when))
 }
 
 /// Waits for room in the answer's buffer. Returns 1, or -1 (`FORKYARD_GONE`) if the client is gone.

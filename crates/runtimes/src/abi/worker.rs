@@ -84,7 +84,7 @@ pub(super) unsafe fn several<'a>(worker: *mut CWorker) -> Option<&'a Several> {
 /// Functions of a worker with several requests, under the names of its kind.
 macro_rules! of_several {
     ($send_error:ident, $abandon:ident, $retire:ident, $want_work:ident) => {
-        /// Sends text to the web server's error log.
+        /// Sends text to the web server's error log; does not block.
         ///
         /// # Safety
         /// See `forkyard.h`: `text` has `length` bytes.
@@ -94,12 +94,12 @@ macro_rules! of_several {
             request: u64,
             text: *const std::ffi::c_char,
             length: usize,
-        ) {
+        ) -> i64 {
             // SAFETY: the header's contract.
             let (worker, text) = unsafe { (worker::several(worker), super::bytes(text.cast(), length)) };
-            if let Some(worker) = worker {
-                worker.send_error(request, text);
-            }
+            worker.map_or(super::GONE, |worker| {
+                super::sent(worker.send_error(request, text))
+            })
         }
 
         /// Gives up a request without a complete answer.

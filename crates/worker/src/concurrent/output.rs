@@ -92,10 +92,25 @@ impl WorkerState {
         connection.map_or(bytes.len(), |connection| connection.stdout(bytes))
     }
 
-    pub(super) fn put_error(&mut self, index: usize, bytes: &[u8]) {
-        if let Some(connection) = self.connection(index) {
-            connection.stderr(bytes);
+    pub(super) fn put_error(&mut self, index: usize, bytes: &[u8], now: Tick) -> Sent {
+        let mut count = 0;
+        loop {
+            let rest = &bytes[count..];
+            count += self
+                .connection(index)
+                .map_or(rest.len(), |connection| connection.stderr(rest));
+            if count == bytes.len() || !self.flush(index, now) {
+                break;
+            }
         }
+        if self.clients[index].is_gone() {
+            return Sent::Gone;
+        }
+        let is_full = count < bytes.len();
+        if let Some(connection) = self.connection(index).filter(|_| is_full) {
+            connection.set_wants_room(true);
+        }
+        Sent::Taken { count, is_full }
     }
 
     /// Returns true if nothing is left. Detects a disconnected client.

@@ -32,8 +32,12 @@ impl Several {
     }
 
     /// Sends text to the web server's error log.
-    pub fn send_error(&self, token: u64, bytes: &[u8]) {
-        self.with(token, |state, index| state.put_error(index, bytes));
+    pub fn send_error(&self, token: u64, bytes: &[u8]) -> Sent {
+        let mut state = self.lock();
+        match state.clients.find(token) {
+            Some(index) => state.put_error(index, bytes, clock::now()),
+            None => Sent::Gone,
+        }
     }
 
     /// Gives up a request without a complete answer.

@@ -333,8 +333,9 @@ impl Gateway {
                 }
             }
             Step::Explain(why) => {
-                let token = carried.token.into_iter();
-                token.for_each(|token| self.worker.send_error(token, why.as_bytes()));
+                if let Some(token) = carried.token {
+                    self.worker.send_error(token, why.as_bytes());
+                }
             }
             Step::Finish(status) => self.finish(index, status),
             Step::Over => {

@@ -79,7 +79,9 @@ class Library:
         self.send = typed(
             held, "forkyard_concurrent_send", c_int64, c_void_p, c_uint64, c_char_p, c_size_t, c_size_t, c_uint32
         )
-        self.send_error = typed(held, "forkyard_concurrent_send_error", None, c_void_p, c_uint64, c_char_p, c_size_t)
+        self.send_error = typed(
+            held, "forkyard_concurrent_send_error", c_int64, c_void_p, c_uint64, c_char_p, c_size_t
+        )
         self.read = typed(held, "forkyard_concurrent_read", c_int, c_void_p, c_uint64, c_void_p)
         self.abandon = typed(held, "forkyard_concurrent_abandon", None, c_void_p, c_uint64)
         self.http = typed(held, "forkyard_concurrent_http", c_int, c_void_p)
@@ -99,7 +101,7 @@ class Library:
         )
         self.wait_by_thread = typed(free, "forkyard_threads_wait", c_int, c_void_p, c_uint64)
         self.send_error_by_thread = typed(
-            held, "forkyard_threads_send_error", None, c_void_p, c_uint64, c_char_p, c_size_t
+            held, "forkyard_threads_send_error", c_int64, c_void_p, c_uint64, c_char_p, c_size_t
         )
         self.abandon_by_thread = typed(held, "forkyard_threads_abandon", None, c_void_p, c_uint64)
         self.retire_threads = typed(held, "forkyard_threads_retire", None, c_void_p)

@@ -62,12 +62,12 @@ class Exchange:
                 raise RuntimeError("the application returned before its answer was complete")
         except SystemExit:
             self._server.retire()
-            self._fail("the application called sys.exit before it answered\n")
+            await self._fail("the application called sys.exit before it answered\n")
         except asyncio.CancelledError:
             if not self.is_complete and not self.is_sent:
-                self._fail("the request was cancelled before it was answered\n")
+                await self._fail("the request was cancelled before it was answered\n")
         except BaseException as error:
-            self._fail(report_of(error))
+            await self._fail(report_of(error))
         finally:
             # If the client is gone, the worker has not seen the end of the answer and still counts the request.
             if not self.is_complete or self.is_gone:
@@ -154,20 +154,33 @@ class Exchange:
         self._bodiless = self._bodiless or status in (204, 304)
         return text + b"\r\n\r\n"
 
-    def _fail(self, report):
+    async def _fail(self, report):
         sys.stderr.write(report)
         sys.stderr.flush()
         if self.is_complete or self.is_gone:
             return
         has_begun, self.is_sent = self.is_sent, True
         if has_begun:
-            self._server.send_error(self._token, report)
+            await self._send_error(report)
+            # Giving the request up drops what was not sent.
+            await self._send(b"", False)
         else:
             # Before the errors: nginx has little room for them before the head.
             self._server.send(self._token, INTERNAL_ERROR, 0, len(INTERNAL_ERROR), 0)
-            self._server.send_error(self._token, report)
+            await self._send_error(report)
             self._server.send(self._token, b"", 0, 0, LAST)
             self.is_complete = True
+
+    async def _send_error(self, text):
+        data = text.encode("utf-8", "backslashreplace")
+        while data and not self.is_gone:
+            taken = self._server.send_error(self._token, data)
+            if taken < 0:
+                self.is_gone = True
+                break
+            data = data[taken & TAKEN:]
+            if taken & IS_FULL:
+                await self._wait()
 
     async def _wait(self):
         """Waits for an event of this request."""
@@ -379,9 +392,8 @@ class Server:
             self._turn_soon()
         return taken
 
-    def send_error(self, token, text):
-        data = text.encode("utf-8", "backslashreplace")
-        self._library.send_error(self._worker, token, data, len(data))
+    def send_error(self, token, data):
+        return self._library.send_error(self._worker, token, data, len(data))
 
     def read(self, token):
         found = self._library.read(self._worker, token, self._at_text)

@@ -71,7 +71,13 @@ class Requests:
 
     def write_error(self, request, text):
         data = text.encode("utf-8", "backslashreplace")
-        self._send_error(self._worker, request, data, len(data))
+        while data:
+            taken = self._send_error(self._worker, request, data, len(data))
+            if taken < 0:
+                return
+            data = data[taken & ~IS_FULL:]
+            if taken & IS_FULL and self._wait(self._worker, request) < 0:
+                return
 
     def break_off(self, request):
         self._abandon(self._worker, request)

@@ -202,6 +202,8 @@ class Exchange:
         errors.write(report)
         errors.flush()
         if has_begun:
+            # Breaking off drops what was not sent.
+            self.requests.flush(self.request)
             self.requests.break_off(self.request)
 
 

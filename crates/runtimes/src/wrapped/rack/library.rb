@@ -101,7 +101,8 @@ module Forkyard
       @begin_threads = function("forkyard_threads_begin", [NUMBER], NUMBER)
       @send_by_thread =
         function("forkyard_threads_send", [NUMBER, REQUEST, POINTER, NUMBER, NUMBER, INT], Fiddle::TYPE_LONG_LONG)
-      @send_error_by_thread = function("forkyard_threads_send_error", [NUMBER, REQUEST, POINTER, NUMBER], VOID)
+      @send_error_by_thread =
+        function("forkyard_threads_send_error", [NUMBER, REQUEST, POINTER, NUMBER], Fiddle::TYPE_LONG_LONG)
       @retire_threads = function("forkyard_threads_retire", [NUMBER], VOID)
       @want_work_of_threads = function("forkyard_threads_want_work", [NUMBER], VOID)
       # These release the GVL while they wait.

@@ -75,7 +75,13 @@ module Forkyard
     end
 
     def send_error(handle, text)
-      @library.send_error_by_thread.call(@worker, handle, text, text.bytesize)
+      until text.empty?
+        taken = @library.send_error_by_thread.call(@worker, handle, text, text.bytesize)
+        return if taken.negative?
+
+        text = text.byteslice((taken & ~IS_FULL)..)
+        return if (taken & IS_FULL).positive? && @library.wait_by_thread.call(@worker, handle).negative?
+      end
     end
 
     def end_answer(handle)
