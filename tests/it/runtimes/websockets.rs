@@ -438,6 +438,69 @@ fn a_reload_keeps_websockets_of_asgi_applications_until_their_time_is_over() {
     assert_eq!(old.hear(), "closed 1012");
 }
 
+const CODES: &str = r#"
+import os
+from fastapi import FastAPI, WebSocket, WebSocketDisconnect
+
+app = FastAPI()
+
+@app.websocket("/ws{number}")
+async def tell(socket: WebSocket, number: str):
+    await socket.accept()
+    await socket.send_text("ready")
+    try:
+        await socket.receive_text()
+    except WebSocketDisconnect as gone:
+        with open(os.path.join(os.path.dirname(__file__), f"code{number}"), "x") as file:
+            file.write(f"{gone.code}.")
+"#;
+
+#[test]
+fn client_and_application_learn_that_a_worker_ends_by_the_same_code() {
+    let pool = format!("{STATIC}\nhttp_listen = \"DIRECTORY/http.sock\"\n");
+    // Without websockets uvicorn takes wsproto.
+    for other in ["other.py", "websockets.py"] {
+        let files = [("main.py", CODES), (other, "raise ImportError('not here')\n")];
+        let application = "entry = \"main:app\"\ninterpreter = \"/usr/bin/python3\"";
+        let site = Site::start(&files, &pool, "asgi", application);
+        set_control_timeout(&site, "1s");
+        let nginx = nginx(&site);
+        // Answered when a worker is up.
+        curl(&[&nginx.url("/x")]);
+        let open = |number: u32| Socket::greeted(&format!("ws://127.0.0.1:{}/ws{number}", nginx.port));
+        let seen = |number: u32| {
+            until("the application's code", || {
+                let code = fs::read_to_string(site.root.join(format!("code{number}"))).ok();
+                code.filter(|code| code.ends_with('.'))
+            })
+        };
+        assert_eq!(
+            (open(1).close(), seen(1)),
+            ("closed 1000".into(), "1000.".into()),
+            "{other}"
+        );
+        let mut socket = open(2);
+        site.daemon.signal(Signal::SIGUSR2);
+        assert_eq!(
+            (socket.hear(), seen(2)),
+            ("closed 1012".into(), "1012.".into()),
+            "{other}"
+        );
+        let (mut socket, closed) = (open(3), open(4));
+        assert_eq!(
+            (closed.close(), seen(4)),
+            ("closed 1000".into(), "1000.".into()),
+            "{other}"
+        );
+        site.daemon.signal(Signal::SIGTERM);
+        assert_eq!(
+            (socket.hear(), seen(3)),
+            ("closed 1012".into(), "1012.".into()),
+            "{other}"
+        );
+    }
+}
+
 #[test]
 fn addresses_that_are_not_allowed_can_not_speak_http_either() {
     let (fastcgi, http) = (free_port(), free_port());

@@ -294,6 +294,8 @@ class Server:
         self._library, self._worker = library, worker
         # In a worker that was forked from another one they may be set.
         self._promotes = self._will_turn = self._is_over = False
+        if self._front is not None:
+            self._front.is_closing = False
         self._text = Text()
         self._at_text = ctypes.byref(self._text)
         descriptor = library.descriptor(worker)

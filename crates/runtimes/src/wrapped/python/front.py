@@ -10,6 +10,8 @@ ACCEPTED_AT_ONCE = 32
 NONE, NO_ROOM = -1, -3
 LAST = 1
 SWITCHING_PROTOCOLS = 101
+# A WebSocket's codes (RFC 6455 section 7.4.1): the service restarts; the connection was closed without a code.
+SERVICE_RESTART, ABNORMAL = 1012, 1006
 PIECE_BYTES = 65536
 # Limits for discarding data of a client that has not read its answer.
 LINGER_SECONDS = 5
@@ -70,6 +72,7 @@ class Front:
         self._tasks = set()
         self._is_watched = False
         self._descriptor = NONE
+        self.is_closing = False
         # Connections that were told about the shutdown.
         self._told = set()
         # uvicorn's state, created with the first connection.
@@ -169,9 +172,22 @@ class Front:
             while left > 0 and (piece := await self._loop.sock_recv(client, PIECE_BYTES)):
                 left -= len(piece)
 
+    def _hear(self, receive):
+        """A WebSocket's `receive`: the application also gets 1012. Early versions of uvicorn tell it 1006, or nothing."""
+
+        async def hear():
+            message = await receive()
+            if self.is_closing and message["type"] == "websocket.disconnect" and message.get("code", ABNORMAL) == ABNORMAL:
+                message["code"] = SERVICE_RESTART
+            return message
+
+        return hear
+
     async def _serve(self, scope, receive, send):
         if scope["type"] not in ("http", "websocket"):
             return await self._application(scope, receive, send)
+        if scope["type"] == "websocket":
+            receive = self._hear(receive)
         status = None
         token = self._begin(scope)
         task = asyncio.current_task()
@@ -254,7 +270,7 @@ class Front:
 
     async def _serve_tunnel(self, scope, receive, send):
         self._describe(scope)
-        await self._application(scope, receive, send)
+        await self._application(scope, self._hear(receive), send)
 
     def _describe(self, scope):
         """Completes uvicorn's scope: the client's address and scheme from the web server's headers, `root_path`, the
@@ -319,13 +335,14 @@ class Front:
     def close(self):
         """Announces the shutdown on every connection: WebSockets close with 1012."""
         self.watch(False)
+        self.is_closing = True
         connections = set(self._server.connections if self._server else ())
         for connection in connections - self._told:
             # Early versions of uvicorn close WebSockets without a message.
             fail = getattr(connection, "fail_connection", None)
             if fail is not None and connection.handshake_completed_event.is_set():
                 connection.ws_server.closing = True
-                fail(1012)
+                fail(SERVICE_RESTART)
             else:
                 connection.shutdown()
         # At most once.
