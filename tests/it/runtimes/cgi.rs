@@ -71,6 +71,30 @@ fn a_long_error_text_before_the_header_is_whole() {
 }
 
 #[test]
+fn a_status_or_length_that_is_wrong_is_told() {
+    let daemon = start("");
+    for (number, (field, line)) in [
+        ("Status: OK", "its Status is \"OK\"; three digits"),
+        ("Status: 2000 OK", "its Status is \"2000 OK\"; three digits"),
+        (
+            "Content-Length: five",
+            "its Content-Length is \"five\"; the number of bytes",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("{number}.cgi");
+        let text = format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n{field}\\n\\nbody'\n");
+        program(&daemon, &name, &text);
+        let answer = daemon.get("www", &name);
+        assert!(answer.status().starts_with("500 ") && answer.ended, "{answer:?}");
+        let line = format!("/{name}: {line}");
+        assert_contains(&daemon.wait_for(&line), "malformed answer of ");
+    }
+}
+
+#[test]
 fn what_goes_wrong_is_told() {
     let daemon = start("");
     daemon.write("plain.txt", "text");

@@ -1,6 +1,7 @@
 //! Every runtime, with applications that were written without forkyard in mind.
 
 mod app_log;
+mod bad_answers;
 mod body_lengths;
 mod cgi;
 mod children;

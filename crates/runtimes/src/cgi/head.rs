@@ -24,6 +24,12 @@ pub(super) enum Malformed {
     TooLong,
     #[error("a line of its header is not \"Name: value\": {0:?}")]
     Line(String),
+    #[error(
+        "its Status is {0:?}; three digits from 100, a space and a reason are expected, such as \"404 Not Found\""
+    )]
+    Status(String),
+    #[error("its Content-Length is {0:?}; the number of bytes is expected, in digits")]
+    Length(String),
     #[error("its header has no Content-Type, Location or Status; one is required")]
     NoField,
 }
@@ -86,6 +92,13 @@ impl Head {
             if self.is_http && HOP_BY_HOP.iter().any(is) {
                 continue;
             }
+            let value = line[name.len() + 1..].trim_ascii();
+            if is(&"status") && !is_status(value) {
+                return Err(Malformed::Status(shown(value)));
+            }
+            if is(&"content-length") && (value.is_empty() || !value.iter().all(u8::is_ascii_digit)) {
+                return Err(Malformed::Length(shown(value)));
+            }
             has_field |= ["content-type", "location", "status"].iter().any(is);
             rewritten.extend_from_slice(line);
             rewritten.extend_from_slice(b"\r\n");
@@ -128,12 +141,22 @@ fn http_status(line: &[u8]) -> Option<&[u8]> {
     let rest = line.strip_prefix(b"HTTP/")?;
     let space = rest.iter().position(|byte| *byte == b' ')?;
     let status = rest[space + 1..].trim_ascii();
-    let is_code = status.len() >= 3 && status[..3].iter().all(u8::is_ascii_digit);
-    (is_code && !status.contains(&b'\r') && !status.contains(&0)).then_some(status)
+    (is_status(status) && !status.contains(&b'\r') && !status.contains(&0)).then_some(status)
+}
+
+/// Whether a status begins with three digits from 100 and an optional reason follows.
+fn is_status(status: &[u8]) -> bool {
+    let (code, reason) = status.split_at(status.len().min(3));
+    let is_code = code.len() == 3 && code[0] != b'0' && code.iter().all(u8::is_ascii_digit);
+    is_code && reason.first().is_none_or(|byte| *byte == b' ')
 }
 
 fn wrong(line: &[u8]) -> Malformed {
-    Malformed::Line(String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)]).into_owned())
+    Malformed::Line(shown(line))
+}
+
+fn shown(text: &[u8]) -> String {
+    String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES)]).into_owned()
 }
 
 #[cfg(test)]
@@ -178,6 +201,19 @@ mod tests {
             Err(Malformed::Line("a b: c".into()))
         );
         assert_eq!(read(false, &["X-A: b\n\n"]), Err(Malformed::NoField));
+        for status in ["OK", "", "20", "2000 OK", "099 Low", "200OK", "-20 x"] {
+            let text = format!("Status: {status}\n\n");
+            assert_eq!(read(false, &[&text]), Err(Malformed::Status(status.into())));
+        }
+        for length in ["five", "", "-5", "+5", "5 6"] {
+            let text = format!("Content-Type: a/b\nContent-Length: {length}\n\n");
+            assert_eq!(read(false, &[&text]), Err(Malformed::Length(length.into())));
+        }
+        let fine = read(false, &["Status:204\nContent-Length: 0 \n\n"]);
+        assert_eq!(
+            fine.map(|(header, _)| header),
+            Ok("Status:204\r\nContent-Length: 0 \r\n\r\n".into())
+        );
         assert_eq!(read(false, &["\nbody"]), Err(Malformed::NoField));
         let long = "a".repeat(MOST_BYTES + 1);
         assert_eq!(read(false, &[&long]), Err(Malformed::TooLong));

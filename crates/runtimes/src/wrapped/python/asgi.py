@@ -16,7 +16,7 @@ from . import load, slow
 from .front import Front
 from .abi import Text
 from .scope import Mount, Scopes
-from .wsgi import HOP_BY_HOP, INTERNAL_ERROR, report_of
+from .wsgi import HOP_BY_HOP, INTERNAL_ERROR, difference, length_of, report_of
 
 REASONS = {status.value: f"Status: {status.value} {status.phrase}".encode() for status in http.HTTPStatus}
 DROPPED = {name.encode() for name in HOP_BY_HOP}
@@ -38,12 +38,19 @@ LAST_SECONDS = 0.4
 CLOSING_SECONDS = 0.1
 
 
+def unknown(status):
+    """The line of a status without a known reason."""
+    if not isinstance(status, int) or not 100 <= status <= 999:
+        raise ValueError(f"{status!r} is no status: write a number from 100 to 999")
+    return b"Status: %d Unknown" % status
+
+
 class Exchange:
     """A request and its answer."""
 
     __slots__ = (
-        "_server", "_token", "_scope", "_body", "_body_ended", "_head", "_bodiless", "_waiters", "is_sent", "is_complete",
-        "is_gone", "task",
+        "_server", "_token", "_scope", "_body", "_body_ended", "_head", "_bodiless", "_left", "_waiters", "is_sent",
+        "is_complete", "is_gone", "task",
     )
 
     def __init__(self, server, token, scope, body, body_ended):
@@ -51,7 +58,7 @@ class Exchange:
         # The body so far; None: nothing new for the application.
         self._body = body if body or body_ended else None
         self._body_ended = body_ended
-        self._head = self._waiters = None
+        self._head = self._left = self._waiters = None
         self._bodiless = scope["method"] == "HEAD"
         self.is_sent = self.is_complete = self.is_gone = False
 
@@ -105,10 +112,18 @@ class Exchange:
             data = message.get("body", b"")
             more = message.get("more_body", False)
             data = b"" if self._bodiless else data if type(data) is bytes else bytes(data)
+            wrong = 0
+            if self._left is not None and not self._bodiless:
+                self._left -= len(data)
+                if self._left < 0:
+                    data, more = data[:self._left], False
+                wrong = 0 if more else self._left
             if not self.is_sent:
                 self.is_sent = True
                 data = self._head + data
             await self._send(data, not more)
+            if wrong and not self.is_gone:
+                raise RuntimeError(difference(wrong))
             if more:
                 # Yield to other tasks, above all those that wait for a disconnect.
                 await asyncio.sleep(0)
@@ -140,13 +155,15 @@ class Exchange:
 
     def _head_of(self, message):
         status = message["status"]
-        lines = [REASONS.get(status) or b"Status: %d Unknown" % status]
+        lines = [REASONS.get(status) or unknown(status)]
         for name, value in message.get("headers", ()):
             lower = name.lower()
             if lower in WORK_HEADERS:
                 if _work:
                     self._server.want_work()
             elif lower not in DROPPED:
+                if lower == b"content-length":
+                    self._left = length_of(value)
                 lines.append(b"%b: %b" % (name, value))
         text = b"\r\n".join(lines)
         if text.count(b"\n") != len(lines) - 1 or text.count(b"\r") != len(lines) - 1 or b"\0" in text:

@@ -1,6 +1,7 @@
 """WSGI 1.0 (PEP 3333), one request at a time; threads.py serves several."""
 
 import os
+import re
 import sys
 import traceback
 
@@ -18,6 +19,10 @@ INTERNAL_ERROR = (
     b"Status: 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 22\r\n\r\nInternal Server Error\n"
 )
 FILE_BLOCK_BYTES = 256 * 1024
+STATUS = re.compile("[1-9][0-9]{2}( .*)?")
+# Status texts that were checked; bounded, because applications may invent reasons.
+CHECKED = set()
+MOST_CHECKED = 1000
 # Values that do not depend on the web server.
 USUAL = {
     "REQUEST_METHOD": "GET", "SCRIPT_NAME": "", "QUERY_STRING": "", "SERVER_NAME": "localhost", "SERVER_PORT": "80",
@@ -71,6 +76,29 @@ class Errors:
         sys.stderr.flush()
 
 
+def check_status(status):
+    if not isinstance(status, str) or not STATUS.fullmatch(status):
+        raise ValueError(f"{status!r} is no status: write three digits from 100, a space and a reason, such as '200 OK'")
+    if len(CHECKED) >= MOST_CHECKED:
+        CHECKED.clear()
+    CHECKED.add(status)
+
+
+def length_of(text):
+    """The number in a Content-Length, of text or bytes."""
+    digits = text.strip()
+    if not digits.isdigit() or not digits.isascii():
+        raise ValueError(f"{text!r} is no Content-Length: write the number of bytes in digits")
+    return int(digits)
+
+
+def difference(left):
+    """Describes a body that does not end at its Content-Length. `left`: the missing bytes; negative: the surplus."""
+    if left > 0:
+        return f"the body is {left} bytes shorter than its Content-Length"
+    return f"the body is longer than its Content-Length by {-left} bytes or more, which were not sent"
+
+
 class Exchange:
     """A request and its answer. Drops the request at the end of the answer, even if something still refers to this
     object."""
@@ -80,7 +108,7 @@ class Exchange:
     def __init__(self, requests, request):
         self.requests, self.request = requests, request
         self.is_head = self.is_sent = self.is_ended = False
-        self._head = None
+        self._head = self._left = None
 
     def read_more(self):
         return self.requests.read(self.request) if self.request else b""
@@ -114,13 +142,15 @@ class Exchange:
                 exc_info = None
         elif self._head is not None:
             raise AssertionError("start_response was called before, and without exc_info")
+        if status not in CHECKED:
+            check_status(status)
         lines, left = ["Status: " + status], None
         for name, value in headers:
             lower = name.lower()
             if lower in HOP_BY_HOP:
                 continue
             if lower == "content-length":
-                left = int(value)
+                left = length_of(value)
             elif lower in _WORK_HEADERS:
                 self.want_work()
                 continue
@@ -150,6 +180,9 @@ class Exchange:
             return True
         if self._left is not None:
             self._left -= len(data)
+            if self._left < 0:
+                # As PEP 3333 asks: no more bytes than Content-Length.
+                data = data[:self._left]
         if self._bodiless:
             data = b""
         if not self.is_sent:
@@ -160,7 +193,7 @@ class Exchange:
             self.requests.write_last(self.request, data)
         elif data:
             self.requests.write(self.request, data)
-        return not self._bodiless
+        return not self._bodiless and (self._left is None or self._left >= 0)
 
     def write_now(self, data):
         """`write`, and flushes before returning, unless the answer ends at once."""
@@ -176,7 +209,8 @@ class Exchange:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         if self._head is not None and self._left is None and not self.is_sent and not self._is_without_length():
             self._head += b"\r\nContent-Length: %d" % len(data)
-        self.write(data, True)
+        # An error is reported before the end.
+        self.write(data, self._left is None or self._left == len(data) or self._bodiless)
 
     def _is_without_length(self):
         return self._bodiless and not self.is_head
@@ -190,6 +224,8 @@ class Exchange:
         if not self.is_sent:
             self.is_sent = True
             self.requests.write(self.request, self._head + b"\r\n\r\n")
+        if self._left and not self._bodiless:
+            Errors(self).write(difference(self._left) + "\n")
         self.requests.end(self.request)
 
     def fail(self, report):

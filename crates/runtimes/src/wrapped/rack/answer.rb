@@ -31,8 +31,8 @@ module Forkyard
     end
 
     def send(status, headers, body)
-      status = status.to_i
-      @length = nil
+      status = checked(status)
+      @length = @left = nil
       head = head(status, headers)
       if @env["REQUEST_METHOD"] == "HEAD" || status < 200 || status == 204 || status == 304
         @exchange.write(head << "\r\n")
@@ -52,6 +52,13 @@ module Forkyard
     end
 
     private
+
+    def checked(status)
+      number = status.to_i if status.respond_to?(:to_i)
+      return number if number&.between?(100, 999)
+
+      raise ArgumentError, "#{status.inspect} is no status: write a number from 100 to 999"
+    end
 
     def head(status, headers)
       reason = Rack::Utils::HTTP_STATUS_CODES[status]
@@ -75,14 +82,43 @@ module Forkyard
         return @exchange.write_error("header #{name.inspect} was left out: it or its value has an illegal character\n")
       end
 
-      @length = value.to_i if kind == :length
+      @length = @left = length_of(value) if kind == :length
       head << name << ": " << value << "\r\n"
+    end
+
+    def length_of(text)
+      return text.to_i if text.strip.match?(/\A\d+\z/)
+
+      raise ArgumentError, "#{text.inspect} is no Content-Length: write the number of bytes in digits"
+    end
+
+    # The bytes that Content-Length allows.
+    def limited(bytes)
+      return bytes unless @left
+
+      @left -= bytes.bytesize
+      @left.negative? ? bytes.byteslice(0, [bytes.bytesize + @left, 0].max) : bytes
+    end
+
+    # Reports a body that does not end at its Content-Length.
+    def tell_difference
+      return if @left.nil? || @left.zero?
+
+      what =
+        if @left.positive? then "#{@left} bytes shorter than its Content-Length"
+        else "longer than its Content-Length by #{-@left} bytes or more, which were not sent"
+        end
+      Errors.new(@exchange).puts("the body is #{what}")
     end
 
     def send_whole(head, parts)
       bytes = parts.length == 1 ? parts.first : parts.map(&:b).join
       head << "Content-Length: " << bytes.bytesize.to_s << "\r\n" unless @length
       head << "\r\n"
+      if @length && @length != bytes.bytesize
+        @exchange.write(head << limited(bytes).b)
+        return tell_difference
+      end
       return write_last(head << bytes.b) if bytes.bytesize <= TOGETHER_BYTES
 
       @exchange.write(head)
@@ -101,11 +137,15 @@ module Forkyard
       body.each do |part|
         next if part.empty?
 
-        sent.zero? ? put(head, part) : @exchange.write(part)
+        allowed = limited(part)
+        sent.zero? ? put(head, allowed) : @exchange.write(allowed)
         sent += part.bytesize
+        break if @left&.negative?
+
         @exchange.flush unless @length && sent >= @length
       end
       @exchange.write(head) if sent.zero?
+      tell_difference
     end
 
     def put(head, bytes)
