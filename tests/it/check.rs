@@ -487,3 +487,78 @@ fn a_socket_of_roots_without_an_owner_is_a_warning() {
     let (_, said) = check(path, &text, &[]);
     assert_lacks(&said, "warning");
 }
+
+/// `run` refuses these at the start.
+#[test]
+fn what_the_kernel_or_a_link_does_not_allow_is_told_with_its_line() {
+    let dir = directory();
+    let path = dir.path();
+    fs::create_dir(path.join("run")).expect("mkdir");
+    std::os::unix::fs::symlink("run", path.join("link")).expect("link");
+    let one = |name: &str, socket: &str| {
+        let settings = format!("{ONDEMAND}listen = \"DIR/{socket}\"\n");
+        pool(path, name, &settings, &application_in("cgi", path, ""))
+    };
+    for (a, b) in [
+        ("run/s", "link/s"),
+        ("run/s", "run/../run/s"),
+        ("link/../run/s", "link/s"),
+    ] {
+        let said = ends(78, path, &(one("a", a) + &one("b", b)), &[]);
+        let wanted = format!("[pool b] listen: pool a already listens on \"{b}\", with the path \"{a}\"; ");
+        assert_contains(&said, &wanted);
+    }
+    let enabled = fs::read_to_string("/sys/module/apparmor/parameters/enabled").unwrap_or_default();
+    if enabled.trim() != "Y" {
+        let settings = format!("{ONDEMAND}apparmor_hat = \"www\"\n");
+        let text = pool(path, "www", &settings, &application_in("cgi", path, ""));
+        let line = text.lines().position(|line| line.starts_with("apparmor_hat"));
+        let said = ends(78, path, &text, &[]);
+        let wanted = format!(
+            "forkyard.toml:{}:1: error: [pool www] apparmor_hat: failed to query apparmor confinement.",
+            line.expect("the key") + 1
+        );
+        assert_contains(&said, &wanted);
+        assert_contains(&said, "so there is no hat \"www\" to change to; leave it out\n");
+    }
+}
+
+#[test]
+fn a_file_of_secrets_that_the_start_would_refuse_is_a_warning() {
+    let dir = directory();
+    let path = dir.path();
+    let root = path.join("srv");
+    fs::create_dir(&root).expect("mkdir");
+    let file = root.join(".env");
+    let settings = format!("{ONDEMAND}env_file = \"DIR/srv/.env\"\n");
+    let text = pool(path, "www", &settings, &application_in("cgi", path, ""));
+    let line = text.lines().position(|line| line.starts_with("env_file"));
+    let place = format!(
+        "forkyard.toml:{}:1: warning: [pool www] env_file: ",
+        line.expect("the key") + 1
+    );
+    let rows = [
+        (None, 0, "srv/.env: No such file or directory; "),
+        (
+            Some("A=1\nB\n"),
+            0o600,
+            "srv/.env:2: there is no =; write NAME=value; ",
+        ),
+        (
+            Some("A=1\n"),
+            0o644,
+            "srv/.env: others than its owner may use it (mode 0644); chmod 600 it; ",
+        ),
+    ];
+    for (content, mode, problem) in rows {
+        if let Some(content) = content {
+            fs::write(&file, content).expect("write");
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("chmod");
+        }
+        let said = ends(0, path, &text, &[]);
+        let wanted = format!("{place}{problem}the application does not start without it\n");
+        assert_contains(&said, &wanted);
+    }
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("chmod");
+    assert_lacks(&ends(0, path, &text, &[]), "env_file");
+}

@@ -6,7 +6,7 @@ use clap::Args;
 use forkyard_config::sharing::is_start_setting;
 use forkyard_config::{self as config, Diagnostic, JobsStore, Kind, LeftOut, Loaded, Pool, Severity};
 use forkyard_daemon::master;
-use forkyard_host::secret;
+use forkyard_host::{confine, secret};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -139,26 +139,52 @@ fn further(loaded: &Loaded, directory: &Path) -> Vec<Diagnostic> {
     let closed = owners::closed(&loaded.config.pools).into_iter();
     let closed = closed.map(|closed| (closed, owners::CLOSED_REMEDY));
     for (denied, remedy) in denied.chain(closed) {
-        let warning = diagnostic(loaded, denied.pool, Severity::Warning, denied.problem, remedy);
-        let listens = loaded.listens.get(&denied.pool.name);
-        found.extend(warning.map(|warning| {
-            Diagnostic {
-                key: Some(denied.key.to_owned()),
-                location: (listens.filter(|_| denied.key == "listen"))
-                    .unwrap_or(&warning.location)
-                    .clone(),
-                ..warning
-            }
-        }));
+        found.extend(of_key(
+            loaded,
+            denied.pool,
+            denied.key,
+            Severity::Warning,
+            denied.problem,
+            remedy,
+        ));
     }
-    let pools = loaded.config.pools.iter();
-    for (pool, (problem, remedy)) in pools.filter_map(|pool| Some((pool, release_link::fault(pool)?))) {
-        let warning = diagnostic(loaded, pool, Severity::Warning, problem, remedy);
-        found.extend(warning.map(|warning| Diagnostic {
-            key: Some("release".to_owned()),
-            location: (loaded.releases.get(&pool.name).unwrap_or(&warning.location)).clone(),
-            ..warning
-        }));
+    for pool in &loaded.config.pools {
+        if let Some((problem, remedy)) = release_link::fault(pool) {
+            found.extend(of_key(
+                loaded,
+                pool,
+                "release",
+                Severity::Warning,
+                problem,
+                remedy,
+            ));
+        }
+        if let Err(error) = confine::supported(pool) {
+            let (problem, remedy) = error
+                .reason
+                .rsplit_once("; ")
+                .unwrap_or((&error.reason, "leave it out"));
+            found.extend(of_key(
+                loaded,
+                pool,
+                error.key,
+                Severity::Error,
+                problem.to_owned(),
+                remedy,
+            ));
+        }
+        // Only a warning, because the pool's user may have the file later.
+        if let Some(problem) = master::env_file_fault(&release_link::in_release(pool)) {
+            let remedy = "the application does not start without it";
+            found.extend(of_key(
+                loaded,
+                pool,
+                "env_file",
+                Severity::Warning,
+                problem,
+                remedy,
+            ));
+        }
     }
     found.extend(unit::stops_late(loaded));
     let program = directory.join("forkyard-php");
@@ -198,12 +224,22 @@ fn diagnostic(
     problem: String,
     remedy: impl Into<String>,
 ) -> Option<Diagnostic> {
-    let location = loaded.locations.get(&pool.name)?.clone();
+    of_key(loaded, pool, "application", severity, problem, remedy)
+}
+
+fn of_key(
+    loaded: &Loaded,
+    pool: &Pool,
+    key: &str,
+    severity: Severity,
+    problem: String,
+    remedy: impl Into<String>,
+) -> Option<Diagnostic> {
     Some(Diagnostic {
         severity,
-        location,
+        location: loaded.place(&pool.name, key)?.clone(),
         pool: Some(pool.name.clone()),
-        key: Some("application".to_owned()),
+        key: Some(key.to_owned()),
         kind: Kind::Rule {
             problem,
             remedy: remedy.into(),

@@ -1,8 +1,10 @@
 //! `forkyard check` looks at the links that name pools' releases.
 
 use forkyard_config::Pool;
+use forkyard_config::release::Map;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Returns what is wrong with a pool's link, and the remedy.
@@ -10,6 +12,16 @@ pub(super) fn fault(pool: &Pool) -> Option<(String, String)> {
     let link = &pool.release.as_ref()?.link;
     let (problem, remedy) = fault_of(link)?;
     Some((problem, remedy.replace("POOL", &pool.name)))
+}
+
+/// Returns the pool with the paths of the release that its link names.
+pub(super) fn in_release(pool: &Pool) -> Pool {
+    let link = pool.release.as_ref().map(|release| &release.link);
+    let Some((link, release)) = link.and_then(|link| Some((link, fs::canonicalize(link).ok()?))) else {
+        return pool.clone();
+    };
+    let map = Map::new(link.as_os_str().as_bytes(), release.as_os_str().as_bytes(), []);
+    forkyard_config::release::in_release(pool, &map)
 }
 
 fn fault_of(link: &Path) -> Option<(String, &'static str)> {

@@ -44,6 +44,10 @@ impl<T> Field<T> {
     pub(super) fn is_absent(&self) -> bool {
         matches!(self, Field::Absent)
     }
+
+    pub(super) fn location(&self) -> Option<&Location> {
+        self.written().map(|written| &written.location)
+    }
 }
 
 impl<T: Form> Field<T> {

@@ -1,10 +1,12 @@
 //! Implements [`World`] for the real machine. No other file here accesses it.
 
 use super::resolve::node::{Files, NoCommand, start_command};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZero;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -166,6 +168,17 @@ impl World for Host {
 
     fn exists(&self, path: &Path) -> bool {
         self.ask(|| path.exists())
+    }
+
+    fn without_links(&self, directory: &Path) -> PathBuf {
+        let real = || directory.canonicalize().unwrap_or(directory.to_owned());
+        if !self.may_hang {
+            return real();
+        }
+        let found = process::within_a_moment("paths", || Finding::from(real().into_os_string().into_vec()));
+        found.map_or(directory.to_owned(), |found| {
+            OsString::from_vec(found.bytes).into()
+        })
     }
 
     fn user(&self, name: &str) -> Option<UserIds> {

@@ -87,8 +87,15 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
     /// The places of the pools' application settings, by pool name.
     pub locations: HashMap<String, Location>,
-    /// The places of the pools' listening addresses, by pool name.
-    pub listens: HashMap<String, Location>,
-    /// The places of the links to the pools' releases, by pool name.
-    pub releases: HashMap<String, Location>,
+    /// The places of a pool's keys that the check of the machine can reject, by pool name.
+    pub places: HashMap<String, Vec<(&'static str, Location)>>,
+}
+
+impl Loaded {
+    /// The place of a pool's key, or of its application settings.
+    pub fn place(&self, pool: &str, key: &str) -> Option<&Location> {
+        let mut known = self.places.get(pool).into_iter().flatten();
+        let found = known.find(|(name, _)| *name == key).map(|(_, location)| location);
+        found.or_else(|| self.locations.get(pool))
+    }
 }

@@ -34,6 +34,11 @@ pub enum WorldError {
     Message(String),
 }
 
+/// A user's or group's number. The largest means "no id" in the kernel.
+pub(crate) fn id_number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|id| *id != u32::MAX)
+}
+
 /// Queries about the machine. Only reading can fail.
 pub trait World {
     fn is_root(&self) -> bool;
@@ -43,6 +48,10 @@ pub trait World {
         true
     }
     fn exists(&self, path: &Path) -> bool;
+    /// A directory's path without links and `..`, or the given path if there is no such directory.
+    fn without_links(&self, directory: &Path) -> PathBuf {
+        directory.to_owned()
+    }
     fn user(&self, name: &str) -> Option<UserIds>;
     fn user_by_id(&self, uid: u32) -> Option<UserIds>;
     fn group(&self, name: &str) -> Option<u32>;
@@ -55,11 +64,11 @@ pub trait World {
     }
     /// The id of a user, by name or number. A number needs no entry.
     fn uid(&self, user: &str) -> Option<u32> {
-        user.parse().ok().or_else(|| self.user(user).map(|ids| ids.uid))
+        id_number(user).or_else(|| self.user(user).map(|ids| ids.uid))
     }
     /// The id of a group, likewise.
     fn gid(&self, group: &str) -> Option<u32> {
-        group.parse().ok().or_else(|| self.group(group))
+        id_number(group).or_else(|| self.group(group))
     }
     fn env(&self, name: &str) -> Option<String>;
     /// Candidates for environment variables that override the files.

@@ -98,6 +98,8 @@ pub struct RuntimeTraits {
     pub needs_length: bool,
     /// Whether it gets no other parameters than CGI's.
     pub is_plain_cgi: bool,
+    /// The descriptors that a worker and its program need at least to serve a request, found by trial.
+    pub least_descriptors: u64,
     /// The interpreters, one is enough, and Debian's packages with them.
     pub programs: (&'static [&'static str], &'static str),
 }
@@ -119,6 +121,7 @@ pub static RUNTIMES: [RuntimeTraits; Kind::Rust as usize + 1] = [
         is_for_many: true,
         needs_length: true,
         is_plain_cgi: false,
+        least_descriptors: 14,
         programs: (&[], ""),
     },
     RuntimeTraits {
@@ -135,6 +138,7 @@ pub static RUNTIMES: [RuntimeTraits; Kind::Rust as usize + 1] = [
         is_for_many: true,
         needs_length: true,
         is_plain_cgi: true,
+        least_descriptors: 21,
         programs: (&[], ""),
     },
     RuntimeTraits {
@@ -151,12 +155,14 @@ pub static RUNTIMES: [RuntimeTraits; Kind::Rust as usize + 1] = [
         is_for_many: true,
         needs_length: true,
         is_plain_cgi: true,
+        least_descriptors: 22,
         programs: (&[], ""),
     },
     RuntimeTraits {
         kind: Kind::Http,
         name: "http",
         title: "a program that speaks HTTP",
+        least_descriptors: 11,
         programs: (&[], ""),
         ..NODE
     },
@@ -165,6 +171,7 @@ pub static RUNTIMES: [RuntimeTraits; Kind::Rust as usize + 1] = [
         kind: Kind::Wsgi,
         name: "wsgi",
         title: "Python (WSGI)",
+        least_descriptors: 19,
         programs: PYTHON,
         ..RACK
     },
@@ -173,6 +180,7 @@ pub static RUNTIMES: [RuntimeTraits; Kind::Rust as usize + 1] = [
         name: "asgi",
         title: "Python (ASGI)",
         requests: Requests::Loop,
+        least_descriptors: 20,
         programs: PYTHON,
         ..RACK
     },
@@ -191,6 +199,7 @@ pub static RUNTIMES: [RuntimeTraits; Kind::Rust as usize + 1] = [
         is_for_many: false,
         needs_length: false,
         is_plain_cgi: false,
+        least_descriptors: 7,
         programs: (&[], ""),
     },
 ];
@@ -209,6 +218,7 @@ const NODE: RuntimeTraits = RuntimeTraits {
     is_for_many: true,
     needs_length: false,
     is_plain_cgi: false,
+    least_descriptors: 21,
     programs: (&["node"], "nodejs"),
 };
 
@@ -226,6 +236,7 @@ const RACK: RuntimeTraits = RuntimeTraits {
     is_for_many: true,
     needs_length: false,
     is_plain_cgi: false,
+    least_descriptors: 23,
     programs: (&["/usr/bin/ruby"], "ruby ruby-rack"),
 };
 

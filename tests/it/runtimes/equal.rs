@@ -510,3 +510,33 @@ tests! {
     fn every_runtime_is_seen_logged_and_reloaded() => RUNTIMES.iter().for_each(is_seen_logged_and_reloaded);
     fn every_runtime_is_limited() => RUNTIMES.iter().for_each(is_limited);
 }
+
+/// The least numbers were found by trial, so the table of runtimes has to be right.
+#[test]
+fn a_worker_serves_with_the_least_descriptors_that_are_accepted() {
+    for runtime in &RUNTIMES {
+        let dir = directory();
+        let application = format!(
+            "runtime = \"{}\"\n{}",
+            runtime.name,
+            runtime
+                .application
+                .replace("ROOT", &dir.path().display().to_string())
+        );
+        let application = application.replace("PORT", "9");
+        let text = pool(dir.path(), POOL, "rlimit_files = 1\n", &application);
+        fs::write(dir.path().join("forkyard.toml"), text).expect("write");
+        let said = exited(Some(78), said_by(&mut forkyard(&["check"], dir.path())));
+        let problem = "[pool hello] rlimit_files: 1 open files are too few for a worker of ";
+        assert_contains(&said, problem);
+        let least = said.split_once("; give at least ").expect("a remedy").1;
+        let least = least.split_once(',').expect("the other remedy").0;
+        let site = Site::start(runtime, &format!("rlimit_files = {least}\n"));
+        let answer = site.put().body();
+        assert!(
+            answer.contains(runtime.answer),
+            "{least}: {answer} {}",
+            site.daemon.log()
+        );
+    }
+}

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::addresses;
 use super::listen::{MAX_SOCKET_PATH, is_short_enough};
 use super::web;
 use crate::draft::{GlobalDraft, PoolText};
@@ -23,6 +24,8 @@ const DEFAULT_LOG_LIMIT: usize = 1024;
 const LOG_LIMIT: (i64, i64) = (512, i32::MAX as i64);
 const DEFAULT_SYSTEMD_INTERVAL: Duration = Duration::from_secs(10);
 const DEFAULT_CONTROL_TIMEOUT: Duration = Duration::from_secs(60);
+/// What a master with one pool needs, found by trial.
+const LEAST_DESCRIPTORS: u64 = 35;
 /// php-fpm's range. The kernel treats 20 as 19.
 const PRIORITIES: (i64, i64) = (-19, 20);
 
@@ -55,7 +58,7 @@ pub(super) fn resolve(
         process_priority: priority(&draft.process_priority, report),
         process_control_timeout: draft.process_control_timeout.or(DEFAULT_CONTROL_TIMEOUT),
         daemonize,
-        rlimit_files: rlimit_files(&draft.rlimit_files, report),
+        rlimit_files: rlimit_files(&draft.rlimit_files, LEAST_DESCRIPTORS, "the master", report),
         rlimit_core: draft.rlimit_core.get(),
         on_error: draft
             .on_error
@@ -166,7 +169,7 @@ pub(super) fn control(
         return None;
     }
     let address = Address::Unix(path);
-    if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
+    if let Some(pool) = addresses::user_of(pools, &address, report.world) {
         let problem = format!("pool {} listens on it", pool.name);
         report.rule(written, problem, "give the control socket its own path");
         return None;
@@ -253,7 +256,22 @@ pub(super) fn priority(field: &Field<Whole>, report: &mut WorldReport<'_>) -> Op
     Some(value)
 }
 
-/// A limit of open files; 0 means inherited.
-pub(super) fn rlimit_files(field: &Field<Whole>, report: &mut Report<'_>) -> Option<u64> {
-    (report.range(field, 0, i64::from(i32::MAX))).filter(|limit| *limit > 0)
+/// A limit of open files; 0 means inherited. `whose`: the process that needs at least `least`.
+pub(super) fn rlimit_files(
+    field: &Field<Whole>,
+    least: u64,
+    whose: &str,
+    report: &mut Report<'_>,
+) -> Option<u64> {
+    let limit = report.range(field, 0, i64::from(i32::MAX));
+    let limit = limit.filter(|limit: &u64| *limit > 0)?;
+    if limit < least {
+        let problem = format!("{limit} open files are too few for {whose}");
+        report.refuse(
+            field,
+            &problem,
+            &format!("give at least {least}, or leave it out"),
+        );
+    }
+    Some(limit)
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::addresses;
 use super::global::absolute_file;
 use super::listen::is_short_enough;
 use super::pool::absolute;
@@ -154,7 +155,7 @@ pub(super) fn resolve(
                 "give one of at most 107 bytes",
             );
         }
-        if let Some((_, pool)) = pools.iter().find(|(_, pool)| pool.listen.address == address) {
+        if let Some(pool) = addresses::user_of(pools, &address, report.world) {
             let problem = format!("pool {} listens on it", pool.name);
             report.rule(written, problem, "give the jobs their own socket");
         }

@@ -1,5 +1,6 @@
 //! Resolves drafts to the model and checks all rules.
 
+mod addresses;
 pub(super) mod application;
 mod applications;
 mod confine;
@@ -23,9 +24,7 @@ mod worker_script;
 pub use pool::can_be_named;
 
 use std::cell::RefCell;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,7 +36,7 @@ use super::effective::Effective;
 use super::error::{Diagnostic, Errors, Kind, Location};
 use super::flat_keys::FlatKeys;
 use super::known::{self, Section};
-use super::model::{Address, Config, Pool};
+use super::model::{Config, Pool};
 use super::overrides::Overrides;
 use super::report::{Diagnostics, Report};
 use super::sharing;
@@ -156,23 +155,36 @@ fn resolve(text: &str, path: &Path, reading: &Sources<'_>, diagnostics: &mut Dia
     config.included = skip::included(&mentions);
     let location = |text: &PoolText| (text.name.clone(), text.runtime_location().clone());
     let locations = texts.iter().map(location).collect();
-    let listen = |text: &PoolText| {
-        let written = listen::written(&text.draft)?;
-        Some((text.name.clone(), written.location.clone()))
-    };
-    let listens = texts.iter().filter_map(listen).collect();
-    let release = |text: &PoolText| {
-        let written = text.draft.release.written()?;
-        Some((text.name.clone(), written.location.clone()))
-    };
-    let releases = texts.iter().filter_map(release).collect();
+    let places = texts
+        .iter()
+        .map(|text| (text.name.clone(), places(text)))
+        .collect();
     skip::leave_out(&mut config, &mentions, diagnostics).then_some(Loaded {
         config,
         warnings: Vec::new(),
         locations,
-        listens,
-        releases,
+        places,
     })
+}
+
+/// The places of the keys that are checked when the configuration is read.
+fn places(text: &PoolText) -> Vec<(&'static str, Location)> {
+    let draft = &text.draft;
+    let place = |field: Option<&Location>, key| field.map(|location| (key, location.clone()));
+    let paths = draft.confine_read.location().or(draft.confine_write.location());
+    let all = [
+        place(listen::written(draft).map(|it| &it.location), "listen"),
+        place(draft.release.location(), "release"),
+        place(draft.env_file.location(), "env_file"),
+        place(draft.apparmor_hat.location(), "apparmor_hat"),
+        place(paths, "confine.read, confine.write"),
+        place(
+            draft.confine_deny_system_calls.location(),
+            "confine.deny_system_calls",
+        ),
+        place(draft.confine_private_tmp.location(), "confine.private_tmp"),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Resolves all drafts and leaves out invalid pools. Returns `None` if php-fpm would not start.
@@ -200,7 +212,7 @@ fn whole(
         }
     }
     if !diagnostics.is_php_fpm() {
-        shared_addresses(&pools, world, diagnostics);
+        addresses::check(&pools, world, diagnostics);
         helpers::check(&pools, world, diagnostics);
     }
     preloaders(&mut pools, world, diagnostics);
@@ -468,54 +480,6 @@ fn unique(texts: Vec<PoolText>, diagnostics: &mut Diagnostics) -> Vec<PoolText> 
     kept
 }
 
-fn shared_addresses(pools: &[(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
-    let only_v6 = || {
-        let text = world.read(Path::new("/proc/sys/net/ipv6/bindv6only"));
-        text.is_ok_and(|text| text.starts_with(b"1"))
-    };
-    // A map, because comparing all pairs of a thousand pools is slow.
-    let mut sockets: HashMap<&Path, &Pool> = HashMap::new();
-    let mut ports: Vec<(&Address, &Pool)> = Vec::new();
-    for (text, pool) in pools {
-        let own = (listen::written(&text.draft), Some(&pool.listen));
-        let status = (
-            text.draft.status_listen.written(),
-            pool.pages.status_listen.as_deref(),
-        );
-        let http = (text.draft.http_listen.written(), pool.http_listen.as_deref());
-        for (written, listen) in [own, status, http] {
-            let (Some(written), Some(listen)) = (written, listen) else {
-                continue;
-            };
-            let earlier = match &listen.address {
-                Address::Unix(path) => match sockets.entry(path) {
-                    Entry::Occupied(known) => Some(*known.get()),
-                    Entry::Vacant(vacant) => {
-                        vacant.insert(pool);
-                        None
-                    }
-                },
-                address => {
-                    let known = ports.iter().find(|(other, _)| overlap(other, address, &only_v6));
-                    let known = known.map(|(_, other)| *other);
-                    ports.push((address, pool));
-                    known
-                }
-            };
-            if let Some(other) = earlier {
-                let problem = format!(
-                    "pool {} already listens on {}",
-                    other.name,
-                    quoted(&written.value.0)
-                );
-                let mut report = Report::pool(diagnostics, &pool.name);
-                report.rule(written, problem, "give each pool its own address");
-                diagnostics.concerns(&other.name);
-            }
-        }
-    }
-}
-
 /// Chooses default preloaders for PHP pools, and reports pools that can't use a zygote as configured.
 fn preloaders(pools: &mut [(&PoolText, Pool)], world: &dyn World, diagnostics: &mut Diagnostics) {
     for (text, pool) in pools {
@@ -532,24 +496,6 @@ fn preloaders(pools: &mut [(&PoolText, Pool)], world: &dyn World, diagnostics: &
             report.fail(format!("[pool {}] forkyard.preloader: {problem}", pool.name));
             report.rule(written, problem, remedy);
         }
-    }
-}
-
-/// Whether two TCP addresses conflict. Paths are compared elsewhere. `only_v6`: whether `[::]` leaves out IPv4.
-fn overlap(a: &Address, b: &Address, only_v6: &dyn Fn() -> bool) -> bool {
-    match (a, b) {
-        (Address::TcpAny(a), Address::TcpAny(b)) => a == b,
-        (Address::TcpAny(port), Address::Tcp(tcp)) | (Address::Tcp(tcp), Address::TcpAny(port)) => {
-            *port == tcp.port()
-        }
-        (Address::Tcp(a), Address::Tcp(b)) => {
-            let takes_all_of = |any: &SocketAddr, one: &SocketAddr| {
-                let is_own_family = any.is_ipv4() == one.is_ipv4();
-                any.ip().is_unspecified() && (is_own_family || (any.is_ipv6() && !only_v6()))
-            };
-            a.port() == b.port() && (a.ip() == b.ip() || takes_all_of(a, b) || takes_all_of(b, a))
-        }
-        (Address::Unix(_), _) | (_, Address::Unix(_)) => false,
     }
 }
 

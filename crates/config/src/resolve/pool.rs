@@ -17,6 +17,8 @@ use crate::model::{
 use crate::report::{Report, WorldReport};
 use crate::units::{Text, Time};
 use crate::value::quoted;
+use crate::world::id_number;
+use forkyard_protocol::runtimes::{Kind as Runtime, RUNTIMES};
 
 const TITLE: &str = "forkyard";
 const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -90,7 +92,7 @@ pub(super) fn resolve(
         name: text.name.clone(),
         title: TITLE.to_owned(),
         account,
-        setup: setup(draft, report),
+        setup: setup(text, report),
         environment: Environment {
             clear_env: draft.clear_env.or(true),
             env: environment(draft, report),
@@ -136,12 +138,13 @@ pub(super) fn resolve(
     })
 }
 
-fn setup(draft: &PoolDraft, report: &mut WorldReport<'_>) -> ProcessSetup {
+fn setup(text: &PoolText, report: &mut WorldReport<'_>) -> ProcessSetup {
+    let draft = &text.draft;
     let (chdir, chroot) = directories(draft, report);
     ProcessSetup {
         chdir,
         chroot,
-        rlimit_files: rlimit_files(&draft.rlimit_files, report),
+        rlimit_files: worker_files(text, report),
         rlimit_core: draft.rlimit_core.get(),
         rlimit_data: None,
         process_priority: priority(&draft.process_priority, report),
@@ -149,6 +152,19 @@ fn setup(draft: &PoolDraft, report: &mut WorldReport<'_>) -> ProcessSetup {
         no_new_privs: draft.no_new_privs.or(false),
         origin: None,
     }
+}
+
+/// The workers of an application pool have different runtimes.
+fn worker_files(text: &PoolText, report: &mut Report<'_>) -> Option<u64> {
+    let runtime = text.runtime().filter(|_| !text.is_routed()).map(Runtime::traits);
+    let many = RUNTIMES.iter().filter(|runtime| runtime.is_for_many);
+    let least = many.map(|runtime| runtime.least_descriptors).min();
+    let least = runtime.map_or(least, |runtime| Some(runtime.least_descriptors));
+    let whose = runtime.map_or_else(
+        || "a worker".to_owned(),
+        |runtime| format!("a worker of {}", runtime.title),
+    );
+    rlimit_files(&text.draft.rlimit_files, least.unwrap_or(0), &whose, report)
 }
 
 fn retirement(text: &PoolText, report: &mut WorldReport<'_>) -> Retirement {
@@ -247,7 +263,7 @@ fn account(text: &PoolText, allow_root: bool, report: &mut WorldReport<'_>) -> A
     }
     if let Some(written) = user.written() {
         let name = &written.value.0;
-        let number: Option<u32> = name.parse().ok();
+        let number = id_number(name);
         let ids = report.world.entry(name);
         match (ids, number) {
             (None, None) => {
@@ -302,7 +318,15 @@ pub(super) fn known_id<T>(
     id: Option<u32>,
     report: &mut Report<'_>,
 ) -> Option<u32> {
-    if id.is_none() {
+    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    if id.is_none() && is_number {
+        let problem = format!("{} is no id of a {kind}", quoted(name));
+        let remedy = format!(
+            "give a number from 0 to {}, or name an existing {kind}",
+            u32::MAX - 1
+        );
+        report.rule(written, problem, remedy);
+    } else if id.is_none() {
         let problem = format!("there is no {kind} {}", quoted(name));
         let remedy = format!("name an existing {kind}, or give a numeric id");
         report.rule(written, problem, remedy);

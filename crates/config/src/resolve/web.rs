@@ -1,8 +1,8 @@
 //! Resolves the address of the numbers over HTTP.
 
-use super::listen;
+use super::{addresses, listen};
 use crate::draft::{GlobalDraft, PoolText};
-use crate::model::{Address, Pool, Web};
+use crate::model::{Pool, Web};
 use crate::report::WorldReport;
 use crate::value::quoted;
 
@@ -19,7 +19,7 @@ pub(super) fn resolve(
         return None;
     };
     let address = listen::address(written, report)?;
-    if let Some((_, pool)) = pools.iter().find(|(_, pool)| uses(pool, &address)) {
+    if let Some(pool) = addresses::user_of(pools, &address, report.world) {
         let problem = format!("pool {} listens on it", pool.name);
         report.rule(written, problem, "give the numbers their own address");
         return None;
@@ -38,27 +38,6 @@ pub(super) fn resolve(
         address,
         hosts: hosts.map(|name| name.to_ascii_lowercase()).collect(),
     })
-}
-
-fn uses(pool: &Pool, address: &Address) -> bool {
-    let others = [pool.pages.status_listen.as_deref(), pool.http_listen.as_deref()];
-    let mut all = std::iter::once(&pool.listen).chain(others.into_iter().flatten());
-    all.any(|listen| overlaps(&listen.address, address))
-}
-
-fn overlaps(one: &Address, other: &Address) -> bool {
-    match (one, other) {
-        (Address::Unix(one), Address::Unix(other)) => one == other,
-        (Address::Tcp(one), Address::Tcp(other)) => {
-            let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
-            one.port() == other.port() && (is_any || one.ip() == other.ip())
-        }
-        (Address::TcpAny(port), Address::Tcp(address)) | (Address::Tcp(address), Address::TcpAny(port)) => {
-            address.port() == *port
-        }
-        (Address::TcpAny(one), Address::TcpAny(other)) => one == other,
-        (Address::Unix(_), _) | (_, Address::Unix(_)) => false,
-    }
 }
 
 /// Whether the text can be a name in a Host header, without port.

@@ -16,6 +16,8 @@ fn rules_of_global() {
         ! 2:1: warning: global.pid: "/nodir" is not an existing directory; make it before the start
         control = "c.sock"
         ! 2:1: error: global.control: "c.sock" is not the absolute path of a file; start it with /
+        rlimit_files = 34
+        ! 2:1: error: global.rlimit_files: 34 open files are too few for the master; give at least 35, or leave it out
         control = "/run/a.sock"
         ! 2:1: error: global.control: pool www listens on it; give the control socket its own path
         control = "/run/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"

@@ -65,6 +65,10 @@ fn rules_of_the_listening_socket() {
         ! 2:32: error: [pool www] listen.mode: "0999" is not a file mode; write octal digits in quotes, at most "0777", for example "0660"
         listen = { address = "/run/a", mode = 660 }
         ! 2:32: error: [pool www] listen.mode: 660 is not a file mode; write octal digits in quotes, at most "0777", for example "0660"
+        listen = { address = "/run/a", owner = "4294967295" }
+        ! 2:32: error: [pool www] listen.owner: "4294967295" is no id of a user; give a number from 0 to 4294967294, or name an existing user
+        listen = { address = "/run/a", group = "4294967295" }
+        ! 2:32: error: [pool www] listen.group: "4294967295" is no id of a group; give a number from 0 to 4294967294, or name an existing group
         listen = { address = "/run/a", owner = "gone" }
         ! 2:32: error: [pool www] listen.owner: there is no user "gone"; name an existing user, or give a numeric id
         listen = { address = "/run/a", group = "gone" }
@@ -134,8 +138,37 @@ fn addresses_are_not_shared() {
         ("127.0.0.1:9000", "127.0.0.2:9000"),
         ("0.0.0.0:9000", "[::1]:9000"),
         ("/run/a", "9000"),
+        ("/run/a", "/link/b"),
     ] {
         assert_eq!(found(&two(a, b), &ROOT), [""; 0], "{a} {b}");
+    }
+    for (a, b) in [
+        ("/run/a", "/link/a"),
+        ("/link/a", "/run/a"),
+        ("/run/../run/a", "/run/a"),
+        ("/run//a", "/run/../run/./a"),
+    ] {
+        let expected = format!(
+            "8:1: error: [pool api] listen: pool www already listens on \"{b}\", with the path \"{a}\"; give each pool its own \
+             address"
+        );
+        one(&two(a, b), &ROOT, &expected);
+    }
+    for (key, listen) in [
+        ("status_listen = \"/run/s\"", "/link/s"),
+        ("status_listen = \"9001\"", "127.0.0.1:9001"),
+        ("", "/link/a"),
+    ] {
+        let pool = listening("listen = \"/run/a\"").replace("pm =", &format!("{key}\npm ="));
+        let web = format!("[global]\nweb = \"{listen}\"\n{pool}");
+        let expected = "2:1: error: global.web: pool www listens on it; give the numbers their own address";
+        one(&web, &ROOT, expected);
+        if listen.starts_with('/') {
+            let control = format!("[global]\ncontrol = \"{listen}\"\n{pool}");
+            let expected =
+                "2:1: error: global.control: pool www listens on it; give the control socket its own path";
+            one(&control, &ROOT, expected);
+        }
     }
 }
 

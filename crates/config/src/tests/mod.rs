@@ -50,6 +50,8 @@ impl World for Machine {
         [
             "/",
             "/run",
+            "/run/../run",
+            "/link",
             "/var/log",
             "/srv/www",
             "/srv/www/app",
@@ -59,6 +61,14 @@ impl World for Machine {
         ]
         .iter()
         .any(|dir| path == *dir)
+    }
+
+    /// `/link` leads to `/run`.
+    fn without_links(&self, directory: &Path) -> PathBuf {
+        match directory.to_str() {
+            Some("/link" | "/run/../run") => PathBuf::from("/run"),
+            _ => directory.to_owned(),
+        }
     }
 
     fn exists(&self, path: &Path) -> bool {

@@ -117,6 +117,8 @@ fn rules_of_a_pool() {
         ! 8:1: error: [pool www] chdir: "/srv/www/b", which it is in the chroot, is not an existing directory; give the path as seen from inside the chroot
         rlimit_files = -1
         ! 7:1: error: [pool www] rlimit_files: -1 is out of range; give a whole number from 0 to 2147483647
+        rlimit_files = 1
+        ! 7:1: error: [pool www] rlimit_files: 1 open files are too few for a worker of PHP; give at least 14, or leave it out
         rlimit_core = "lots"
         ! 7:1: error: [pool www] rlimit_core: "lots" is not a size; write bytes, a whole number with K, M or G, or "unlimited"
         rlimit_core = -1
@@ -151,6 +153,16 @@ fn users_of_a_pool() {
         &ROOT,
         r#"
         ! 1:7: error: [pool www] user: missing; write user = "www-data", or another user for its workers; to run them as root, allow_root = true in [global]
+        user = "4294967295"
+        ! 3:1: error: [pool www] user: "4294967295" is no id of a user; give a number from 0 to 4294967294, or name an existing user
+        user = "4294967296"
+        ! 3:1: error: [pool www] user: "4294967296" is no id of a user; give a number from 0 to 4294967294, or name an existing user
+        user = "4294967295"
+        group = "www-data"
+        ! 3:1: error: [pool www] user: "4294967295" is no id of a user; give a number from 0 to 4294967294, or name an existing user
+        user = "www-data"
+        group = "4294967295"
+        ! 4:1: error: [pool www] group: "4294967295" is no id of a group; give a number from 0 to 4294967294, or name an existing group
         user = "gone"
         ! 3:1: error: [pool www] user: there is no user "gone"; name an existing user, or give a numeric id
         user = "root"

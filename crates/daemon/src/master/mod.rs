@@ -21,6 +21,7 @@ pub use crate::context::required_programs::programs as needed_programs;
 pub use crate::context::services::Handlers;
 pub use crate::handover::upgrade::ANSWER as REHEARSAL_ANSWER;
 pub use crate::handover::upgrade::OPTION as REHEARSAL_OPTION;
+pub use crate::workers::env_file::fault as env_file_fault;
 pub use frontend::Frontend;
 pub use frontend::log_diagnostics;
 pub use start::run;

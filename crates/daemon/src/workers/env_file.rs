@@ -5,10 +5,11 @@
 //! names it, root owns it and no link is on its path.
 
 use crate::context::generation::Generation;
-use forkyard_config::{EnvFile, dotenv};
+use forkyard_config::{EnvFile, Pool, dotenv};
 use forkyard_sys::beneath::{self, Content};
+use forkyard_sys::identity::{self, Identity};
+use forkyard_sys::mounts;
 use forkyard_sys::process::{self, Finding};
-use forkyard_sys::{identity, mounts};
 use forkyard_worker::Settings;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
 
+/// The beginning of each [`EnvFileError`].
+const KEY: &str = "env_file: ";
 /// The largest file, in bytes.
 const MOST_BYTES: usize = 64 * 1024;
 /// The permissions that others must not have.
@@ -62,6 +65,19 @@ pub(crate) enum FileFault {
         "it belongs to user {owner}, and the application runs as user {uid}; give it to that user, or to root"
     )]
     Foreign { owner: u32, uid: u32 },
+}
+
+/// Returns what would keep a pool's application from starting with its file, for a check. Application pools are skipped.
+pub fn fault(pool: &Pool) -> Option<String> {
+    let file = pool.environment.env_file.as_ref();
+    let file = file.filter(|_| pool.applications.is_none())?;
+    let user = pool.account.user.as_deref().filter(|_| identity::is_root());
+    let uid = match user {
+        Some(user) => Identity::look_up(user, pool.account.group.as_deref()).ok()?.uid,
+        None => identity::own_user(),
+    };
+    let error = read(file, uid).err()?.to_string();
+    Some(error.strip_prefix(KEY).unwrap_or(&error).to_owned())
 }
 
 impl Generation {

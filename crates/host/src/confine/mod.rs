@@ -39,6 +39,16 @@ pub fn group(pool: &Pool) -> Option<Group> {
 /// # Errors
 /// The unsupported setting.
 pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
+    supported(pool)?;
+    let cgroup = pool.confine.cgroup.as_ref();
+    cgroup.map(|cgroup| group::make(cgroup, &pool.name)).transpose()
+}
+
+/// Checks the settings that need no control group, and changes nothing.
+///
+/// # Errors
+/// The unsupported setting.
+pub fn supported(pool: &Pool) -> Result<(), ConfineError> {
     let confine = &pool.confine;
     if let Some(hat) = &confine.apparmor_hat {
         hat::check(hat)?;
@@ -52,11 +62,7 @@ pub fn check(pool: &Pool) -> Result<Option<Group>, ConfineError> {
     if confine.private_tmp {
         tmp::check(pool.application.traits().workers == Workers::Forked)?;
     }
-    confine
-        .cgroup
-        .as_ref()
-        .map(|cgroup| group::make(cgroup, &pool.name))
-        .transpose()
+    Ok(())
 }
 
 /// Prepares what takes long, before forking pools' processes.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{absolute_file, path};
+use super::{absolute_file, addresses, path};
 use crate::draft::{JobsDraft, PoolText};
 use crate::error::Location;
 use crate::flat_keys::Field;
@@ -46,14 +46,7 @@ pub(super) fn tcp(
         report.rule(written, problem, remedy);
         return None;
     };
-    let is_same = |pool: &Pool| match pool.listen.address {
-        Address::Tcp(other) => {
-            other.port() == address.port() && (other.ip() == address.ip() || other.ip().is_unspecified())
-        }
-        Address::TcpAny(port) => port == address.port(),
-        Address::Unix(_) => false,
-    };
-    if let Some((_, pool)) = pools.iter().find(|(_, pool)| is_same(pool)) {
+    if let Some(pool) = addresses::user_of(pools, &Address::Tcp(address), report.world) {
         let problem = format!("pool {} listens on it", pool.name);
         report.rule(written, problem, "give the jobs their own port");
     }
