@@ -406,7 +406,7 @@ fn what_can_not_be_a_release_is_refused_with_the_remedy() {
         (part.as_str(), 78, "releases/1; name that"),
         ("/nowhere/at/all", 78, "name the directory of a release"),
         (file.to_str().expect("a path"), 78, "is no directory"),
-        ("/", 78, "is no directory"),
+        ("/", 78, "/ contains the pool's link "),
     ];
     for (release, expected, part) in rows {
         let (code, text) = shop.deploy(&[release]);

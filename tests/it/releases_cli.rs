@@ -149,9 +149,31 @@ fn the_link_and_directories_around_it_are_no_releases() {
         assert_eq!(code, Some(78), "{path}: {said}");
         assert_contains(&said, "real/current; name the directory of a release");
     }
+    let said = exited(Some(78), shop.daemon.said(&["deploy", "shop", "/"]));
+    assert_contains(&said, "forkyard: / contains the pool's link ");
+    assert_contains(&said, "real/current; name the directory of a release");
     let (code, said) = shop.daemon.said(&["rollback", "shop"]);
     assert_eq!(code, Some(78), "there is no release before: {said}");
     assert_eq!(shop.links(), links(["releases/1", "", ""]));
+    let last = shop.place.join("current.last");
+    fs::create_dir(&last).expect("a directory");
+    let said = exited(Some(78), shop.daemon.said(&["rollback", "shop"]));
+    assert_contains(
+        &said,
+        "real/current.last is no link; move it away, and deploy its contents as a release",
+    );
+    fs::remove_dir(&last).expect("remove");
+    if is_root() {
+        let link = shop.place.join("current");
+        fs::remove_file(&link).expect("remove");
+        symlink("/", &link).expect("a link");
+        let said = exited(Some(70), shop.daemon.said(&["restart", "shop"]));
+        assert_contains(
+            &said,
+            "release: / is the root of all directories, and can't be a release; ",
+        );
+        assert_eq!(shop.page(), "1");
+    }
 }
 
 #[test]

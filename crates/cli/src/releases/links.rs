@@ -88,6 +88,7 @@ impl Links {
         match link::read(self.directory.as_fd(), &name) {
             Ok(target) => Ok(Some(parent.join(target))),
             Err(error) if error.errno == Errno::ENOENT => Ok(None),
+            Err(error) if error.errno == Errno::EINVAL => Err(LinkError::NoLink(path)),
             Err(error) => Err(LinkError::System(path, error)),
         }
     }
@@ -203,6 +204,11 @@ mod tests {
         let links = Links::open(&path.join("current")).unwrap();
         for name in ["current.next", "current.last"] {
             fs::create_dir(path.join(name)).unwrap();
+            let last = links.last();
+            match name {
+                "current.last" => assert!(matches!(last, Err(LinkError::NoLink(_))), "{last:?}"),
+                _ => assert_eq!(last.unwrap(), None),
+            }
             let refused = links.announce(&path.join("r/1"));
             let is_named = |path: &Path| path.ends_with(name);
             assert!(matches!(refused, Err(LinkError::NoLink(path)) if is_named(&path)));

@@ -90,7 +90,9 @@ enum DeployError {
     NoDirectory(PathBuf),
     #[error("{} is not UTF-8; rename it", .0.display())]
     NotUtf8(PathBuf),
-    #[error("{} leads to the link {}; name the directory of a release", .0.display(), .1.display())]
+    #[error("the release can't be the pool's link {}; name the directory of a release", .0.display())]
+    Present(PathBuf),
+    #[error("{} contains the pool's link {}; name the directory of a release", .0.display(), .1.display())]
     Around(PathBuf, PathBuf),
     #[error("{0} has no release before the present one; name one: forkyard deploy {1} DIRECTORY")]
     NoLast(String, String),
@@ -194,11 +196,13 @@ fn checked(release: &Path, pool: &PoolReleases) -> Result<PathBuf, DeployError> 
         return Err(DeployError::NotUtf8(path));
     }
     let found = path.metadata().map_err(failed)?;
-    if !found.is_dir() || path.parent().is_none() {
+    if !found.is_dir() {
         return Err(DeployError::NoDirectory(path));
     }
-    let is_link = std::path::absolute(release).is_ok_and(|written| written == pool.link);
-    if is_link || pool.link.starts_with(&path) {
+    if std::path::absolute(release).is_ok_and(|written| written == pool.link) {
+        return Err(DeployError::Present(pool.link.clone()));
+    }
+    if pool.link.starts_with(&path) {
         return Err(DeployError::Around(release.to_owned(), pool.link.clone()));
     }
     let owner = found.uid();

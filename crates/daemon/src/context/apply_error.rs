@@ -62,6 +62,8 @@ pub enum ReleaseFault {
     },
     #[error("{} is no directory; name the directory of a release", .0.display())]
     NoDirectory(PathBuf),
+    #[error("{} is the root of all directories, and can't be a release; name the directory of a release", .0.display())]
+    Root(PathBuf),
     #[error(
         "{}: user {uid}, as which the release runs, can't search the directory; chmod o+x it, or give it to that user",
         path.display()

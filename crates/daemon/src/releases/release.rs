@@ -380,8 +380,11 @@ impl Look<'_> {
         if release.to_str().is_none() {
             return Err(ReleaseFault::NotUtf8(release));
         }
-        if !release.is_dir() || release.parent().is_none() {
+        if !release.is_dir() {
             return Err(ReleaseFault::NoDirectory(release));
+        }
+        if release.parent().is_none() {
+            return Err(ReleaseFault::Root(release));
         }
         if release.as_os_str().as_bytes().contains(&b':') {
             return Err(ReleaseFault::Colon(release));
