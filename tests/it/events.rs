@@ -412,3 +412,56 @@ fn a_crowded_static_pool_is_an_event_although_nobody_reads() {
         "{of_large:#?}"
     );
 }
+
+#[test]
+fn every_command_refuses_a_pool_that_is_not_there() {
+    let daemon = Daemon::start(|dir| {
+        let cgi = application_in("cgi", dir, "");
+        let ondemand = "pm = \"ondemand\"\nmax_children = 1\n";
+        with_control(dir) + &pool(dir, "www", ondemand, &cgi) + &pool(dir, "old", ondemand, &cgi)
+    });
+    let rows: [&[&str]; 16] = [
+        &["status", "gone"],
+        &["status", "gone", "--json"],
+        &["advise", "gone"],
+        &["logs", "gone"],
+        &["routes", "gone"],
+        &["events", "gone"],
+        &["events", "gone", "--json"],
+        &["events", "gone", "--since", "1h"],
+        &["opcache", "gone"],
+        &["crashes", "gone"],
+        &["releases", "gone"],
+        &["rollback", "gone"],
+        &["deploy", "gone", "/tmp"],
+        &["resize", "gone", "2"],
+        &["restart", "gone"],
+        &["health", "--ready", "--pool", "gone"],
+    ];
+    each(rows, |words| {
+        let (code, said) = daemon.said(words);
+        assert!(matches!(code, Some(70 | 78)), "{code:?}: {said}");
+        assert_contains(&said, "forkyard: there is no pool gone");
+    });
+    let said = exited(Some(70), daemon.said(&["events", "gone"]));
+    assert_eq!(said, "forkyard: there is no pool gone; there are old, www\n");
+    assert_eq!(daemon.said(&["events", "www"]), (Some(0), String::new()));
+    let said = exited(Some(70), daemon.said(&["pool", "remove", "gone"]));
+    assert_contains(&said, "forkyard: there is no pool gone");
+    let said = exited(Some(70), daemon.said(&["resize", "www", "2"]));
+    assert_contains(
+        &said,
+        "forkyard: pool www is no application pool: its key max_children ",
+    );
+
+    for name in ["old", "www"] {
+        exited(Some(0), daemon.said(&["pool", "remove", name]));
+    }
+    let said = exited(Some(70), daemon.said(&["events", "gone"]));
+    assert_eq!(said, "forkyard: there is no pool gone; there is none\n");
+    assert_eq!(
+        daemon.said(&["health", "--ready"]).0,
+        Some(0),
+        "as the documents say"
+    );
+}

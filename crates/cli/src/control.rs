@@ -232,11 +232,11 @@ pub(super) fn missing(status: &Status, wanted: &[String]) -> Option<CommandOutco
         |name: &&String| !is_skipped(name) && status.pools.iter().all(|pool| pool.name != **name);
     let missing = wanted.iter().find(is_missing)?;
     let names: Vec<String> = status.pools.iter().map(|pool| printable(&pool.name)).collect();
-    let errors = format!(
-        "forkyard: there is no pool {}; there are {}\n",
-        printable(missing),
-        names.join(", ")
-    );
+    let others = match names.as_slice() {
+        [] => "there is none".to_owned(),
+        names => format!("there are {}", names.join(", ")),
+    };
+    let errors = format!("forkyard: there is no pool {}; {others}\n", printable(missing));
     Some(CommandOutcome::failure(EXIT_SOFTWARE, errors))
 }
 

@@ -1,6 +1,6 @@
 //! `forkyard events`: what happened to the daemon and its pools.
 
-use super::control::{CommandResult, Daemon, answer, printable, tell, unexpected};
+use super::control::{CommandResult, Daemon, answer, ask_status, missing, printable, tell, unexpected};
 use super::health::time;
 use super::table::{self, aligned, formatted, local};
 use clap::Args;
@@ -36,6 +36,14 @@ fn shown(arguments: &Events) -> CommandResult {
         other => return Err(unexpected(other)),
     };
     let pool = arguments.pool.as_deref();
+    events.retain(|event| is_wanted(event, pool, None, 0));
+    // A pool that was removed still has its events.
+    if let Some(pool) = arguments.pool.as_ref().filter(|_| events.is_empty()) {
+        let status = ask_status(&arguments.daemon)?;
+        if let Some(missing) = missing(&status, std::slice::from_ref(pool)) {
+            return Err(missing);
+        }
+    }
     events.retain(|event| is_wanted(event, pool, arguments.since, epoch_millis()));
     Ok(table::shown(&events[..], arguments.json, table))
 }

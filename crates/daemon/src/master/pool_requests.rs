@@ -74,7 +74,13 @@ impl Master {
     /// Changes how many instances an application pool may have.
     pub(super) fn resize(&mut self, asker: u64, pool: &str, max: u32) -> Handled {
         let id = self.executor.applications.router_named(pool);
-        let id = id.ok_or_else(|| no_pool(pool))?;
+        let is_known = !self.executor.context.pools.pools_named(pool).is_empty();
+        let id = id.ok_or_else(|| match is_known {
+            true => Answer::refusal(format!(
+                "pool {pool} is no application pool: its key max_children is the number of its workers"
+            )),
+            false => no_pool(pool),
+        })?;
         self.executor.applications.resize(id, max)?;
         self.pass_on(id, asker, AdminRequest::SetMax { max });
         Ok(None)
