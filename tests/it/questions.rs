@@ -51,6 +51,15 @@ fn which_program_runs_and_which_is_on_disk() {
         &daemon.said(&["status"]).1,
         "another program is on disk: forkyard version names it",
     );
+    fs::remove_file(&program).expect("remove");
+    let gone = "no longer on disk: install it again, because no new process of forkyard starts without it";
+    let (code, text) = asked(Path::new(env!("CARGO_BIN_EXE_forkyard")));
+    assert_contains(&text, &runs);
+    assert_ends(&text, &format!("\nit is {gone}\n"));
+    assert_eq!(code, Some(1));
+    let (_, text) = daemon.said(&["status"]);
+    assert_contains(&text, &format!("{} is {gone}\n", program.display()));
+    upgrade::install(&path);
     daemon.signal(Signal::SIGTERM);
     daemon.wait();
     let (code, text) = asked(&program);

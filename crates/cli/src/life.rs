@@ -47,6 +47,11 @@ pub(super) fn lines(status: &Status) -> Vec<(String, bool)> {
     if status.replaced {
         lines.push((replaced(life), false));
     }
+    let program = life.and_then(|life| life.program.as_ref());
+    if let Some(program) = program.filter(|program| program.missing) {
+        let path = printable(&program.path.display().to_string());
+        lines.push((format!("{path} is {}", version::GONE), true));
+    }
     let changes = life.and_then(|life| life.would_change.as_ref());
     if let Some(changes) = changes.filter(|changes| !changes.is_empty()) {
         let all = changes.iter().take(MOST_LINES);

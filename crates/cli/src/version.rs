@@ -11,6 +11,9 @@ use std::process::ExitCode;
 
 /// The program on disk is not the running one.
 const EXIT_DIFFERENT: u8 = 1;
+/// The end of a sentence about a program whose file was removed.
+pub(super) const GONE: &str =
+    "no longer on disk: install it again, because no new process of forkyard starts without it";
 
 /// Prints both.
 pub(super) fn version(daemon: &Daemon) -> ExitCode {
@@ -43,6 +46,7 @@ fn outcome(pid: u32, program: &Program, is_own: bool) -> CommandOutcome {
     let path = printable(&program.path.display().to_string());
     let runs = format!("forkyard {} runs, pid {pid}, {path}\n", printable(&program.build));
     let (on_disk, code) = match (program.replaced, is_own) {
+        _ if program.missing => (format!("it is {GONE}\n"), EXIT_DIFFERENT),
         (false, _) => ("the same is on disk\n".to_owned(), 0),
         (true, true) => (
             format!(
@@ -81,6 +85,7 @@ mod tests {
             build: "1.2.3 (abc)".to_owned(),
             path: "/usr/sbin/forkyard".into(),
             replaced,
+            missing: false,
         };
         let same = outcome(7, &program(false), true);
         let expected = "forkyard 1.2.3 (abc) runs, pid 7, /usr/sbin/forkyard\nthe same is on disk\n";
@@ -100,5 +105,12 @@ mod tests {
             unknown.output
         );
         assert_eq!((other.code, unknown.code), (EXIT_DIFFERENT, EXIT_DIFFERENT));
+        let missing = Program {
+            missing: true,
+            ..program(false)
+        };
+        let gone = outcome(7, &missing, false);
+        assert!(gone.output.ends_with("\nit is no longer on disk: install it again, because no new process of forkyard starts without it\n"));
+        assert_eq!(gone.code, EXIT_DIFFERENT);
     }
 }

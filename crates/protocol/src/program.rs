@@ -10,4 +10,7 @@ pub struct Program {
     pub path: PathBuf,
     /// Another file replaced it on disk. An upgrade would run that file.
     pub replaced: bool,
+    /// There is no file at its path, so that neither an upgrade nor a new process of forkyard can start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
 }

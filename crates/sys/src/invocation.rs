@@ -2,6 +2,7 @@
 
 use crate::file::FileState;
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -53,5 +54,11 @@ impl Invocation {
     pub fn is_replaced(&self) -> bool {
         let now = FileState::of(&self.path);
         now.is_some() && now != self.file
+    }
+
+    /// Whether no file is at the executable's path.
+    pub fn is_missing(&self) -> bool {
+        let found = std::fs::metadata(&self.path);
+        found.is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
     }
 }

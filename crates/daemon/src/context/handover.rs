@@ -177,5 +177,6 @@ pub(crate) fn program() -> Option<Program> {
         build: crate::VERSION.to_owned(),
         path: invocation.path.clone(),
         replaced: invocation.is_replaced(),
+        missing: invocation.is_missing(),
     })
 }
