@@ -74,3 +74,40 @@ fn a_log_that_can_t_be_opened_anew_is_named_and_written_on() {
         read_file(away.join("access")).matches("/shop").count() == 2
     });
 }
+
+/// A log is no reason to stop a site: php-fpm's new workers also go on with the file that the master opened.
+#[test]
+fn an_application_starts_without_the_directory_of_its_logs() {
+    let dir = directory();
+    let (logs, away) = (dir.path().join("logs"), dir.path().join("away"));
+    fs::create_dir(&logs).expect("a directory");
+    let settings = format!(
+        "access.log = \"{0}/access\"\nslowlog = \"{0}/slow\"\nrequest_slowlog_timeout = \"60s\"",
+        logs.display()
+    );
+    let sites = Sites::start_with("", &settings);
+    sites.wsgi("shop", 1, "'hello'");
+    sites.wsgi("late", 1, "'later'");
+    assert_eq!(sites.body("/shop/"), "hello");
+    fs::rename(&logs, &away).expect("rename");
+    assert_eq!(sites.body("/late/"), "later", "{}", sites.daemon.log());
+    let said = format!(
+        "access.log: failed to open {}: No such file or directory (os error 2); the file that was opened last is written on",
+        logs.join("access").display()
+    );
+    sites.daemon.wait_for(&said);
+    sites
+        .daemon
+        .wait_for("; slow requests of this application are not logged");
+    wait_until("a line in the old file", || {
+        read_file(away.join("access")).contains("/late")
+    });
+    // The directory is back: everything is written to its place again.
+    fs::rename(&away, &logs).expect("rename");
+    fs::rename(logs.join("access"), logs.join("access.1")).expect("rename");
+    assert_eq!(sites.daemon.said(&["reopen-logs"]), (Some(0), String::new()));
+    assert_eq!(sites.body("/late/"), "later");
+    wait_until("a line in the new file", || {
+        fs::read_to_string(logs.join("access")).is_ok_and(|text| text.contains("/late"))
+    });
+}

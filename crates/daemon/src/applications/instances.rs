@@ -4,7 +4,6 @@ use super::denied::{Denied, Matter};
 use super::{AppPool, Applications, PreloaderFailure, RunningApplication};
 use crate::context::Context;
 use crate::context::apply_error::ApplyError;
-use crate::context::generation::open_access_log;
 use crate::context::generation::with_map;
 use crate::context::pools;
 use crate::context::services::Services;
@@ -16,7 +15,6 @@ use forkyard_core::master::event::{Event, GenerationId, PoolId, SpawnRequest, Sp
 use forkyard_core::master::failed_starts::Kept;
 use forkyard_core::master::instances::{At, Instance as RegisteredInstance};
 use forkyard_host::confine::{self, ConfineError};
-use forkyard_host::logs::LogError;
 use forkyard_protocol::control::StartError;
 use forkyard_protocol::past_event::{EventKind, Happening};
 use forkyard_protocol::reason::Reason;
@@ -44,10 +42,6 @@ const NOT_MADE: &str = "its process could not be made, or ended before it was re
 pub(super) enum Unfit {
     #[error(transparent)]
     Confine(#[from] ConfineError),
-    #[error("access log: {0}")]
-    AccessLog(LogError),
-    #[error("slow log: {0}")]
-    SlowLog(std::io::Error),
     #[error(transparent)]
     Settings(#[from] ApplyError),
     #[error(transparent)]
@@ -402,8 +396,14 @@ impl AppPool {
             ..
         } = context;
         let group = confine::check(&settings)?;
-        let access = open_access_log(&settings).map_err(Unfit::AccessLog)?;
-        let slow = slow::open(&settings).map_err(Unfit::SlowLog)?;
+        let (access, _) = self.open_access_log();
+        let slow = slow::open(&settings).unwrap_or_else(|error| {
+            log::error!(
+                "[pool {}] slowlog: {error}; slow requests of this application are not logged",
+                settings.name
+            );
+            None
+        });
         let settings = Arc::new(settings);
         let own = services.settings(&settings, &in_force.config.global, &mut HashMap::new());
         let own = own.map_err(|fault| ApplyError::Pool(settings.name.clone(), fault))?;

@@ -96,6 +96,8 @@ struct AppPool {
     /// The user of router and inspector; `None`: the daemon's.
     runs_as: Option<u32>,
     sockets: Sockets,
+    /// The access log that was opened last, for when it can't be opened.
+    access: Option<OwnedFd>,
     /// Messages that wait for room in the router's channel.
     unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     registry: InstanceRegistry,

@@ -43,6 +43,7 @@ impl AppPool {
                 router,
                 master,
             },
+            access: None,
             unsent: VecDeque::new(),
             registry: InstanceRegistry::after(last_instance),
             applications: HashMap::new(),
@@ -190,18 +191,38 @@ impl AppPool {
         self.say(helpers, &settings, sockets);
     }
 
-    /// Opens the access log for the router. If that fails, the router keeps its file, and the failure is logged and
-    /// returned.
+    /// Opens the access log. If that fails, returns the file that was opened last and logs the failure, because no log
+    /// keeps a site from starting.
+    pub(super) fn open_access_log(&mut self) -> (Option<OwnedFd>, Option<String>) {
+        let failure = match open_access_log(&self.template) {
+            Ok(file) => {
+                self.access = file;
+                None
+            }
+            Err(error) => {
+                let instead = match self.access {
+                    Some(_) => "the file that was opened last is written on",
+                    None => "requests leave no line there",
+                };
+                let name = &self.template.name;
+                let failure = format!("[pool {name}] access.log: {error}; {instead}");
+                log::error!("{failure}");
+                Some(failure)
+            }
+        };
+        (self.access.as_ref().and_then(|file| copy(file).ok()), failure)
+    }
+
+    /// Opens the access log for the router. Returns the failure.
     pub(super) fn say_access_log(&mut self, context: &Context) -> Option<String> {
-        let opened = open_access_log(&self.template).map_err(|error| error.to_string());
-        let theirs = opened.and_then(|file| match file {
+        let (file, failure) = self.open_access_log();
+        let theirs = match file {
             Some(file) if identity::is_root() => {
                 let owner = self.runs_as.unwrap_or_else(identity::own_user);
-                let socket = appended_by_others(&file, owner);
-                socket.map(Some).map_err(|error| error.to_string())
+                appended_by_others(&file, owner).map(Some)
             }
             file => Ok(file),
-        });
+        };
         let theirs = match theirs {
             Ok(theirs) => theirs,
             Err(error) => {
@@ -216,7 +237,7 @@ impl AppPool {
         let limit = context.in_force.config.global.log_limit;
         let message = ToRouter::AccessLog { limit };
         self.say(&context.helpers, &message, theirs.into_iter().collect());
-        None
+        failure
     }
 }
 
