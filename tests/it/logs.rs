@@ -145,6 +145,53 @@ fn a_full_disk_does_not_stop_requests() {
     assert_eq!(said, 1, "it is said once:\n{}", daemon.log());
 }
 
+/// Else a rotation that moves the directory away would stop the site at the next upgrade.
+#[test]
+fn a_pool_that_runs_goes_on_without_the_directory_of_its_logs() {
+    let mut daemon = Daemon::start_kept(|dir| {
+        fs::create_dir(dir.join("logs")).expect("a directory");
+        let settings = format!(
+            "{STATIC}access.log = \"{0}/logs/access\"\nslowlog = \"{0}/logs/slow\"\nrequest_slowlog_timeout = \"60s\"\n\
+             app_log = \"{0}/logs/app\"\n",
+            dir.display()
+        );
+        make_writable(&dir.join("logs"));
+        with_control(dir) + &php_pool(dir, &settings, "")
+    });
+    daemon.write("a.php", "<?php echo 'served';");
+    let away = daemon.dir.join("away");
+    fs::rename(daemon.dir.join("logs"), &away).expect("rename");
+    let lines = |count: usize| {
+        wait_until("the lines in the old file", || {
+            fs::read_to_string(away.join("access")).is_ok_and(|text| text.lines().count() == count)
+        });
+    };
+    let said = exited(Some(0), daemon.said(&["restart", "www", "--wait"]));
+    assert_lacks(&said, "failed");
+    assert_eq!(daemon.get("www", "a.php").body(), "served");
+    lines(1);
+    exited(Some(0), daemon.said(&["reload"]));
+    for log in ["access", "slow", "app"] {
+        let file = daemon.dir.join("logs").join(log).display().to_string();
+        wait_until(&file, || {
+            let log = daemon.log();
+            log.lines()
+                .any(|line| line.contains("ERROR: [pool www] ") && line.contains(&file))
+        });
+    }
+    daemon.wait_for("; the pool goes on");
+    assert_eq!(daemon.get("www", "a.php").body(), "served");
+    lines(2);
+    let before = daemon.kept_master();
+    process::signal(before, Signal::SIGKILL);
+    daemon.next_kept_master(before);
+    wait_until("an answer of the next master", || {
+        daemon.said(&["ping"]).0 == Some(0)
+    });
+    assert_eq!(daemon.get("www", "a.php").body(), "served");
+    daemon.end(Signal::SIGQUIT);
+}
+
 #[test]
 fn an_access_log_that_can_not_be_opened_is_an_error() {
     let mut daemon = Daemon::start(|dir| php_pool(dir, STATIC, ""));

@@ -50,7 +50,7 @@ pub(crate) struct Generation {
     pub(crate) turn: Option<Turn>,
     pub(crate) slots: HashMap<u32, WorkerId>,
     pub(crate) make: Make,
-    access: Option<OwnedFd>,
+    pub(crate) access: Option<OwnedFd>,
     pub(crate) slow_log: Option<Appender>,
     pub(crate) app_log: Option<AppLog>,
     /// Workers that ended by themselves and were not replaced yet.

@@ -26,7 +26,7 @@ use forkyard_runtimes::php::protocol::WARM_TIMEOUT;
 use forkyard_scoreboard::header;
 use forkyard_scoreboard::layout::header as word;
 use forkyard_sys::diag::{self, ListenQueue};
-use forkyard_sys::fd::send_with;
+use forkyard_sys::fd::{copy, send_with};
 use forkyard_sys::guarded::Guarded;
 use forkyard_sys::{Error, clock, socket};
 use forkyard_worker::Settings;
@@ -164,6 +164,12 @@ impl Pools {
             }
             _ => Err(closed()),
         }
+    }
+
+    /// The file that the pool in service has open as its access log.
+    pub(crate) fn open_access_log_of(&self, pool: &Pool) -> Option<OwnedFd> {
+        let serving = self.by_id.get(&self.pool_listening_as(pool)?)?.serving?;
+        copy(self.generations.get(&serving)?.access.as_ref()?).ok()
     }
 
     pub(crate) fn pools_named(&self, name: &str) -> Vec<PoolId> {

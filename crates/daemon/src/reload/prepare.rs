@@ -13,7 +13,7 @@ use crate::helpers::reporter::Reporters;
 use crate::helpers::web::Web;
 use crate::pools::settings::Identities;
 use crate::releases::release::Releases;
-use forkyard_config::{Config, Global, OnError, Pool, ReloadWhen};
+use forkyard_config::{Config, Global, Logs, OnError, Pool, ReloadWhen};
 use forkyard_core::master::event::{CoreConfig, GenerationId, Policy, PoolId, WantedPool};
 use forkyard_core::master::reload_diff::ReloadScope;
 use forkyard_core::master::reload_plan::{self, Changes, Next, PoolFacts};
@@ -205,6 +205,23 @@ impl Context {
         }
     }
 
+    /// Logs that a running pool goes on without opening its log, or returns the fault of another pool or another log. A log
+    /// must not stop a site, at an upgrade or with a killed master.
+    fn go_on_without<L: PartialEq>(
+        &self,
+        pool: &Pool,
+        fault: PoolFault,
+        log: impl Fn(&Logs) -> &L,
+    ) -> Result<(), PoolFault> {
+        let running = self.pools.pool_listening_as(pool);
+        let before = running.and_then(|_| self.in_force.pool(&pool.name));
+        if before.is_none_or(|before| log(&before.logs) != log(&pool.logs)) {
+            return Err(fault);
+        }
+        log::error!("[pool {}] {fault}; the pool goes on", pool.name);
+        Ok(())
+    }
+
     fn open_pool<'p>(
         &mut self,
         parts: &ReloadedParts<'_>,
@@ -213,16 +230,23 @@ impl Context {
         extent: ReloadScope,
         identities: &mut Identities<'p>,
     ) -> Result<Opened, PoolFault> {
-        let access = open_access_log(pool).map_err(PoolFault::AccessLog)?;
-        let slow_log = crate::workers::slow::open(pool).map_err(|error| {
+        let access = open_access_log(pool).or_else(|error| {
+            let fault = PoolFault::AccessLog(error);
+            self.go_on_without(pool, fault, |logs| &logs.access)
+                .map(|()| self.pools.open_access_log_of(pool))
+        })?;
+        let slow_log = crate::workers::slow::open(pool).or_else(|error| {
             let path = pool.logs.slow_log.as_ref().map(|slow| slow.path.clone());
-            PoolFault::SlowLog(path.unwrap_or_default(), error)
+            let fault = PoolFault::SlowLog(path.unwrap_or_default(), error);
+            self.go_on_without(pool, fault, |logs| &logs.slow_log)
+                .map(|()| None)
         })?;
         let settings = self.services.settings(pool, global, identities)?;
         let settings = parts.releases.in_release(self, settings, extent)?;
         let group = confine::check(&settings.pool)?;
         // Only checked here; the pool opens it later.
-        crate::context::app_log::check(&settings).map_err(PoolFault::AppLog)?;
+        crate::context::app_log::check(&settings)
+            .or_else(|error| self.go_on_without(pool, PoolFault::AppLog(error), |logs| &logs.app_log))?;
         let sockets = self
             .open_sockets(parts.reporters, pool)
             .map_err(PoolFault::Listen)?;
