@@ -24,6 +24,8 @@ pub enum CronError {
     Fields(usize),
     #[error("{0}")]
     Expression(String),
+    #[error("it never comes: no month that it names has such a day")]
+    Never,
     #[error(transparent)]
     Zone(#[from] jiff::Error),
 }
@@ -33,7 +35,8 @@ pub enum CronError {
 /// # Errors
 /// Describes the mistake in one line.
 pub fn check(cron: &str) -> Result<(), CronError> {
-    parse(cron, "UTC").map(|_| ())
+    let times = Times::new(cron, "UTC")?;
+    times.after(0).map(|_| ()).ok_or(CronError::Never)
 }
 
 pub fn is_zone(name: &str) -> bool {

@@ -125,6 +125,10 @@ fn commands_refuse_jobs_and_queues_that_do_not_exist() {
         assert_contains(&errors, "there is no queue \"mial\"");
     }
     assert_eq!(command(&jobs, &["cancel-sequence", "999"]).0, Some(70));
+    let push = ["push", "mail", "echo", "--each-line", "/nonexistent"];
+    assert_eq!(command(&jobs, &push).0, Some(70));
+    let (_, sequences, _) = command(&jobs, &["sequences"]);
+    assert!(!sequences.contains("open"), "{sequences}");
 }
 
 #[test]

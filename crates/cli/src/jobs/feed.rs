@@ -164,8 +164,8 @@ pub(super) fn feed(conversation: &mut Conversation, mut push: Push) -> Outcome {
         name: more.sequence.clone(),
         total: more.total.or_else(|| count_lines(&source)),
     });
-    let mut view = ask(conversation, &begin)?;
     let mut lines = Lines::open(&source)?;
+    let mut view = ask(conversation, &begin)?;
     // Skip the lines that an earlier command added.
     for _ in 0..view.given {
         if lines.next()?.is_none() {

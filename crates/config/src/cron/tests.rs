@@ -59,10 +59,19 @@ fn every_hour_follows_elapsed_time() {
 
 #[test]
 fn what_is_no_expression_is_refused() {
-    for wrong in ["", "* * * *", "61 * * * *", "* * * * * *", "a b c d e"] {
+    for wrong in [
+        "",
+        "* * * *",
+        "61 * * * *",
+        "* * * * * *",
+        "a b c d e",
+        "0 0 31 2,4 *",
+    ] {
         assert!(check(wrong).is_err(), "{wrong}");
     }
-    assert!(check("*/5 9-17 * * 1-5").is_ok());
+    for right in ["*/5 9-17 * * 1-5", "* * 31 * *", "0 0 29 2 *"] {
+        assert!(check(right).is_ok(), "{right}");
+    }
     assert!(is_zone("America/New_York") && !is_zone("Europe/Nowhere"));
 }
 

@@ -166,6 +166,13 @@ fn what_is_wrong_is_told_with_its_place() {
         ! 17:1: error: jobs.schedule.s.cron: it has 4 fields, not 5; write five fields: minute, hour, day of month, month, day of week
         ! 18:1: error: jobs.schedule.s.timezone: there is no time zone "Europe/Nowhere"; name one of /usr/share/zoneinfo, such as "Europe/Berlin"
         ! 19:1: error: jobs.schedule.s.missed: "never" is not known; write one of "once", "skip", "all"
+        pool = "www"
+        script = "/srv/jobs.php"
+        --
+        [jobs.schedule.s]
+        queue = "mail"
+        cron = "0 0 31 2,4 *"
+        ! 17:1: error: jobs.schedule.s.cron: it never comes: no month that it names has such a day; write five fields: minute, hour, day of month, month, day of week
     "#,
     );
 }
