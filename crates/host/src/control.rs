@@ -1,6 +1,7 @@
 //! The client of the control socket.
 
 use forkyard_protocol::control::{Answer, Request};
+use forkyard_sys::socket::connect_unix_within;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 /// The longest answer, in bytes: the status of thousands of pools.
 const LONGEST_ANSWER: u64 = 256 << 20;
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// The reason for a missing answer.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,13 @@ pub fn owners_socket(control: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
+/// A suspended daemon accepts no connection, and its backlog may be full.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let connected = connect_unix_within(path, CONNECT_LIMIT);
+    let connected = connected.map_err(|error| io::Error::from_raw_os_error(error.errno as i32));
+    connected.map(UnixStream::from)
+}
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Conversation {
@@ -80,13 +89,16 @@ impl Conversation {
     /// The connection failed.
     pub fn begin(path: &Path) -> Result<Conversation, AskError> {
         log::debug!(target: "forkyard::control", "connecting to the daemon at {}", path.display());
-        let stream = match UnixStream::connect(path) {
+        let stream = match connect(path) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                UnixStream::connect(owners_socket(path)).map_err(|_| error)
+                connect(&owners_socket(path)).map_err(|_| error)
             }
             connected => connected,
         };
-        let stream = stream.map_err(|error| AskError::Connect(path.to_owned(), error))?;
+        let stream = stream.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => late(path, CONNECT_LIMIT),
+            _ => AskError::Connect(path.to_owned(), error),
+        })?;
         Ok(Conversation {
             path: path.to_owned(),
             stream: BufReader::new(stream),

@@ -348,6 +348,27 @@ pub fn connect_unix(path: &std::path::Path) -> Result<Option<OwnedFd>> {
     }
 }
 
+/// Connects to a unix socket, and waits while the backlog is full, each time at most this long. Later writes have the same limit.
+///
+/// # Errors
+/// socket(2), setsockopt(2) or connect(2); EAGAIN after that time.
+pub fn connect_unix_within(path: &std::path::Path, limit: Duration) -> Result<OwnedFd> {
+    use nix::sys::socket::{AddressFamily, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
+    let shown = path.display().to_string();
+    let fd = socket(
+        AddressFamily::Unix,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .named("socket", &shown)?;
+    let limit = nix::sys::time::TimeVal::new(limit.as_secs() as libc::time_t, 0);
+    setsockopt(&fd, sockopt::SendTimeout, &limit).named("setsockopt SO_SNDTIMEO", &shown)?;
+    let address = UnixAddr::new(path).named("connect", &shown)?;
+    connect(fd.as_raw_fd(), &address).named("connect", &shown)?;
+    Ok(fd)
+}
+
 /// Answers must not wait for a delayed acknowledgement; accepted sockets inherit the option.
 fn tcp_socket(address: SocketAddr, subject: &str) -> Result<OwnedFd> {
     use nix::sys::socket::{AddressFamily, SockType, setsockopt, socket, sockopt};
