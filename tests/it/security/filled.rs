@@ -82,9 +82,13 @@ fn numbers(daemon: &Daemon, pool: &str) -> Vec<u64> {
 
 fn mounted(daemon: &Daemon) -> Vec<String> {
     let mounts = read_file(format!("/proc/{}/mounts", daemon.pid()));
-    let paths = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-    let ours = paths.filter(|path| path.starts_with("/run/forkyard/"));
-    ours.map(str::to_owned).collect()
+    let paths: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    // Below its own /run are the mounts of other daemons, copied with the name space.
+    let own = paths.iter().rposition(|path| *path == "/run").expect("a /run");
+    let ours = paths[own..]
+        .iter()
+        .filter(|path| path.starts_with("/run/forkyard/"));
+    ours.map(|path| (*path).to_owned()).collect()
 }
 
 fn used(daemon: &Daemon) -> u64 {
