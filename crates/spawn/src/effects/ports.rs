@@ -33,8 +33,8 @@ impl Ports {
         }
     }
 
-    /// Returns a port without a listener. Another program can still take it before the application does: not every
-    /// program can inherit a socket.
+    /// Returns a port without a listener. Another program can still take it before the application does, because some
+    /// programs can't inherit a socket.
     pub(super) fn take(&mut self, address: IpAddr) -> sys::Result<u16> {
         for _ in 0..MOST_TRIES {
             let port = self.next;
@@ -66,7 +66,7 @@ fn is_free(address: IpAddr, port: u16) -> bool {
         .all(|ip| can_bind(SocketAddr::new(ip, port)).is_ok())
 }
 
-/// Binds without listening: nobody reaches the socket, and a child that has a copy of it takes the port from nobody.
+/// Binds without listening: no client can connect, and a copy of the socket in a child does not block the port.
 fn can_bind(address: SocketAddr) -> nix::Result<()> {
     let address = SockaddrStorage::from(address);
     let socket = tcp(address.family().ok_or(Errno::EAFNOSUPPORT)?)?;
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_port_is_given_once_and_not_while_a_process_listens() {
-        // Neither an ephemeral port nor one of the end-to-end tests.
+        // Ephemeral ports and those from 10,000 belong to other tests.
         let port = Ports::new((30_000, 32_000)).take(HERE).unwrap();
         let listener = TcpListener::bind((HERE, port)).unwrap();
         let mut ports = Ports::new((port, port));

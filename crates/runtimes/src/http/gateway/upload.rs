@@ -25,7 +25,7 @@ enum UploadPhase {
     #[default]
     Head,
     Pieces {
-        /// How many bytes its Content-Length leaves; `None`: it goes in chunks, or its end is that of the connection.
+        /// The missing bytes by its Content-Length; `None`: it has chunks, or ends with the connection.
         left: Option<u64>,
         is_chunked: bool,
     },
@@ -84,7 +84,7 @@ impl Upload {
         }))
     }
 
-    /// Takes a piece of a FastCGI body. Drops what is beyond its Content-Length: the process would take it for another
+    /// Takes a piece of a FastCGI body. Drops bytes beyond its Content-Length: the process would take them for another
     /// request.
     pub(super) fn piece(&mut self, piece: &[u8], is_last: bool) -> Result<(), TooShort> {
         let UploadPhase::Pieces { left, is_chunked } = &mut self.phase else {
